@@ -1,0 +1,104 @@
+"""What `make` runs: one function per target, the same for people and for CI.
+
+Each target sets up the environments that it needs (see bootstrap.py), says what it runs, and ends with the first failure.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from bootstrap import ROOT, SetUpError, choose, environment
+
+TEST = frozenset({"test"})
+NO_TESTS = 5  # pytest's exit code where nothing was selected
+MADE_HERE = (".venv", ".venv-std", ".venv-tools", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "build", "dist")
+
+
+def demo(arguments: list[str]) -> None:
+    step(environment(next(choose())), "-m", "zephon_async", "demo", *arguments)
+
+
+def test(arguments: list[str]) -> None:
+    pythons = interpreters()
+    check_with(pythons[-1])
+    for python in pythons:
+        step(python, "-m", "pytest", "-m", "not slow", *arguments)
+
+
+def slow(arguments: list[str]) -> None:
+    """The tests marked slow, and every property once more over many examples."""
+    for python in interpreters():
+        step(python, "-m", "pytest", "-m", "slow or hypothesis", "--hypothesis-profile=thorough", *arguments, allow=NO_TESTS)
+
+
+def soak(arguments: list[str]) -> None:
+    """The laws with as many races as there can be, then drawn pipelines in every odd way for many minutes."""
+    for python in interpreters():
+        step(python, "-m", "pytest", "tests/laws", "--stress")
+        step(python, "-m", "tests.soak", *arguments)
+
+
+def check(arguments: list[str]) -> None:
+    check_with(environment([*choose()][-1], TEST))
+
+
+def bench(arguments: list[str]) -> None:
+    python = environment(next(choose()), frozenset({"bench"}))
+    benchmarks = sorted((ROOT / "benchmarks").glob("bench_*.py"))
+    if not benchmarks:
+        raise SetUpError("there is no benchmarks/bench_*.py to run")
+    for benchmark in benchmarks:
+        step(python, str(benchmark.relative_to(ROOT)), *arguments)
+
+
+def clean(arguments: list[str]) -> None:
+    for name in MADE_HERE:
+        shutil.rmtree(ROOT / name, ignore_errors=True)
+    for cache in ROOT.rglob("__pycache__"):
+        shutil.rmtree(cache, ignore_errors=True)
+
+
+def interpreters() -> list[Path]:
+    """The Python of every environment for tests, the standard one last."""
+    return [environment(choice, TEST) for choice in choose()]
+
+
+def check_with(python: Path) -> None:
+    step(python, "-m", "ruff", "format", "--check", "--quiet", "--diff", ".")
+    step(python, "-m", "ruff", "check", "--quiet", ".")
+    step(python, "-m", "mypy")
+
+
+def step(python: Path, *arguments: str, allow: int = 0) -> None:
+    """Say and run one command from the root of the project; leave with its exit code where it fails."""
+    command = [str(python.relative_to(ROOT)), *arguments]
+    print(f"+ {shlex.join(command)}", flush=True)
+    code = subprocess.run(command, cwd=ROOT).returncode
+    if code not in (0, allow):
+        sys.exit(code if code > 0 else 1)
+
+
+TARGETS: dict[str, Callable[[list[str]], None]] = {
+    "demo": demo,
+    "test": test,
+    "slow": slow,
+    "soak": soak,
+    "check": check,
+    "bench": bench,
+    "clean": clean,
+}
+
+if __name__ == "__main__":
+    target = TARGETS.get(" ".join(sys.argv[1:2]))
+    if target is None:
+        sys.exit(f"usage: {os.path.basename(sys.argv[0])} {{{','.join(TARGETS)}}} [arguments]")
+    try:
+        target(sys.argv[2:])
+    except SetUpError as error:
+        sys.exit(f"zephon: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

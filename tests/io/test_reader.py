@@ -1,0 +1,72 @@
+"""The reader over several datasets, and what is loaded when."""
+
+import pickle
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.whole import ones, schema_of
+from zephon_async.errors import BadRecord
+from zephon_async.io import Dataset, Reader, row_sizes
+from zephon_async.io.formats import find_format
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_blocks_of_all_datasets_have_one_schema(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "aé", "n": 1}\n\n{"text": "b", "n": 2}\n')
+    one = Dataset.from_path("one", tmp_path)
+    two = Dataset.from_dict("two", {"text": ["xyz"], "lang": ["en"], "n": [0.5]})
+    reader = Reader([one, two], schema_of(one, two), lambda batch: row_sizes(batch, ["text"]))
+    first, second = reader.read(0, 0, 0), reader.read(1, 0, 0)
+    assert first.columns.to_pylist() == [{"lang": None, "n": 1.0, "text": "aé"}, {"lang": None, "n": 2.0, "text": "b"}]
+    assert second.columns.to_pylist() == [{"lang": "en", "n": 0.5, "text": "xyz"}]
+    assert (first.sizes.tolist(), second.sizes.tolist()) == ([3, 1], [3])
+    assert (first.rows.tolist(), first.places.tolist()) == ([0, 25], [0, 1])
+    assert first.columns.schema.equals(second.columns.schema, check_metadata=True)
+    assert [reader.in_order(n) for n in (0, 1)] == [False, False]
+    reader.close()
+
+
+def test_no_columns_at_all(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("{}\n{}\n")
+    for dataset in (Dataset.from_path("d", tmp_path), Dataset.from_dict("d", {"a": [1, 2]})):
+        block = Reader([dataset], schema_of(dataset, needed=[]), ones).read(0, 0, 0)
+        assert (block.columns.num_rows, block.columns.num_columns, block.sizes.tolist()) == (2, 0, [1, 1])
+
+
+def test_a_bad_record_can_travel(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a": "x"}\n')
+    dataset = Dataset.from_path("d", tmp_path)
+    (bad,) = Reader([dataset], pa.schema({"a": pa.int8()}), ones).read(0, 0, 0).bad.values()
+    with pytest.raises(BadRecord) as caught:
+        raise bad
+    said = "dataset 'd', shard 'a.jsonl', line 2 (byte 9): Expected `int | null`, got `str` - at `$.a`"
+    assert str(caught.value) == str(pickle.loads(pickle.dumps(bad))) == said
+    assert type(pickle.loads(pickle.dumps(bad))) is BadRecord
+    assert traceback.format_exception_only(bad) == [f"zephon_async.errors.BadRecord: {said}\n"]
+    assert repr(bad).startswith("BadRecord(")
+
+
+def test_libraries_of_formats_are_loaded_on_first_use() -> None:
+    program = "import sys, zephon_async.io; print({'pyarrow.parquet', 'msgspec', 'pyarrow.ipc'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert set(eval(done.stdout)) - {"pyarrow.ipc"} == set()
+
+
+def test_a_format_of_another_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Lines:
+        name, suffixes = "lines", (".jsonl.lines",)
+
+    class Point:
+        name = "lines"
+        load = staticmethod(Lines)
+
+    monkeypatch.setattr("zephon_async.io.formats._foreign", lambda: {"lines": Point.load()})
+    (tmp_path / "a.jsonl.lines").write_text("")
+    assert isinstance(find_format("lines"), Lines)
+    assert Dataset.from_path("d", tmp_path).format == "lines"

@@ -1,0 +1,73 @@
+"""Laws 1 and 2: the oracle's data for every chunk size, runner, parallelism and number of ranks, and over any stops."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.recipes import Recipe, job, recipes, seen
+
+WAYS = st.fixed_dictionaries(
+    {
+        "chunk_rows": st.sampled_from((1, 3, 12, 256)),
+        "workers": st.integers(1, 3),
+        "runner": st.sampled_from(("threads", "inline")),
+        "prefetch": st.integers(1, 4),
+        "memory_budget": st.sampled_from(("256KiB", "1GiB")),
+    }
+)
+
+
+def steps_of(recipe: Recipe, most: int) -> list[list[list[Any]]]:
+    return recipe.wanted(most)[:most]
+
+
+def rank_sizes(recipe: Recipe) -> list[int]:
+    return [size for size in range(1, recipe.microbatches + 1) if recipe.microbatches % size == 0]
+
+
+@given(recipes(), WAYS, st.data())
+def test_global_batches_are_the_oracles(recipe: Recipe, way: dict[str, Any], data: st.DataObject) -> None:
+    steps = 4
+    wanted = steps_of(recipe, steps)
+    ranks = data.draw(st.sampled_from(rank_sizes(recipe)))
+    count = len(wanted) * recipe.microbatches // ranks
+    finite = recipe.epochs is not None and len(wanted) < steps
+    got, _ = job(lambda n, r, more: recipe.pipeline(n, r, **way, **more), ranks, None if finite else count)
+    assert [seen(batch) for batch in got] == [batch for step in wanted for batch in step]
+
+
+@given(recipes(), st.data())
+def test_stops_and_other_sizes_change_nothing(recipe: Recipe, data: st.DataObject) -> None:
+    steps = 5
+    wanted = steps_of(recipe, steps)
+    got, at, states = [], 0, None
+    while at < len(wanted):
+        more = data.draw(st.integers(0, len(wanted) - at))
+        ranks, way = data.draw(st.sampled_from(rank_sizes(recipe))), data.draw(WAYS)
+        count = more * recipe.microbatches // ranks
+        batches, states = job(lambda n, r, extra, way=way: recipe.pipeline(n, r, **way, **extra), ranks, count, states)  # type: ignore[misc]
+        got += batches
+        at += more if more or data.draw(st.booleans()) else 0
+        if not more:
+            batches, states = job(lambda n, r, extra: recipe.pipeline(n, r, **extra), 1, recipe.microbatches, states)
+            got += batches
+            at += 1
+    assert [seen(batch) for batch in got] == [batch for step in wanted for batch in step]
+
+
+@given(recipes(), st.data())
+def test_stops_within_a_step_change_nothing(recipe: Recipe, data: st.DataObject) -> None:
+    steps = 4
+    wanted = steps_of(recipe, steps)
+    ranks = data.draw(st.sampled_from(rank_sizes(recipe)))
+    left = len(wanted) * recipe.microbatches // ranks
+    got, states = [], None
+    while left:
+        more = data.draw(st.integers(1, left))
+        way = data.draw(WAYS)
+        batches, states = job(lambda n, r, extra, way=way: recipe.pipeline(n, r, **way, **extra), ranks, more, states)  # type: ignore[misc]
+        got += batches
+        left -= more
+    got.sort(key=lambda batch: (batch.step, batch.number))
+    assert [seen(batch) for batch in got] == [batch for step in wanted for batch in step]

@@ -1,0 +1,187 @@
+"""The contract of stateless operators, over all of them, against slow oracles that see one record at a time.
+
+apply(a + b) is apply(a) and then apply(b), for any cut; a failure names its record and gives what came of those before; schemas and
+counts do not depend on the cut. A new stateless operator is one more line in `CASES`.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.made_rows import byte_tokenizer, expected, made, placed, run
+from zephon_async.errors import BadRecord
+from zephon_async.operators.base import Operator
+from zephon_async.operators.decode_text import DecodeText
+from zephon_async.operators.filter import Filter
+from zephon_async.operators.flat_map import FlatMap
+from zephon_async.operators.map import Map
+from zephon_async.operators.map_batches import MapBatches
+from zephon_async.operators.tokenize import Tokenize
+from zephon_async.records import Records
+
+BROKEN = 13  # the number on which users' functions fail
+ODD = 11  # the number for which they give a value of another type
+TOKENIZER = byte_tokenizer()
+SHARED = byte_tokenizer()
+SHARED.encode_special_tokens = True
+
+
+class Broken(Exception):
+    pass
+
+
+def checked(row: dict[str, Any]) -> dict[str, Any]:
+    if row["number"] == BROKEN:
+        raise Broken
+    return row
+
+
+def change(row: dict[str, Any]) -> dict[str, Any]:
+    checked(row)
+    return {"text": row["text"], "twice": "odd" if row["number"] == ODD else row["number"] * 2}
+
+
+async def change_async(row: dict[str, Any]) -> dict[str, Any]:
+    return change(row)
+
+
+def split(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"piece": piece} for piece in range(checked(row)["number"] % 4)] + ([{"piece": "odd"}] if row["number"] == ODD else [])
+
+
+async def split_async(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return split(row)
+
+
+def keep(row: dict[str, Any]) -> bool:
+    return bool(checked(row)["number"] % 3)
+
+
+async def keep_async(row: dict[str, Any]) -> bool:
+    return keep(row)
+
+
+def batch(columns: pa.RecordBatch) -> dict[str, Any]:
+    return {"twice": pa.compute.multiply(columns.column("number"), 2), "text": columns.column("text")}
+
+
+def decoded(row: dict[str, Any]) -> list[dict[str, Any]]:
+    if row["raw"] == b"\xff":
+        raise BadRecord
+    return [row | {"raw": row["raw"].decode().replace("\r\n", "\n").replace("\r", "\n").lower()}]
+
+
+def fits(row: dict[str, Any], name: str) -> dict[str, Any]:
+    if row[name] == "odd":
+        raise BadRecord
+    return row
+
+
+def tokens(settings: dict[str, Any]) -> Callable[[dict[str, Any]], list[dict[str, Any]]]:
+    """The oracle of Tokenize, for the settings it is given."""
+    most, brackets = settings.get("max_length"), settings.get("special_tokens", "eos").split("_")
+
+    def oracle(row: dict[str, Any]) -> list[dict[str, Any]]:
+        text = row["text"]
+        if text is None:
+            if settings["on_null"] == "error":
+                raise BadRecord
+            text = ""
+            if settings["on_null"] == "skip":
+                return []
+        begin, end = [257] * ("bos" in brackets), [0] * ("eos" in brackets)
+        inner = SHARED.encode(text, add_special_tokens=False).ids
+        ids, kept = begin + inner + end, {"number": row["number"]}
+        if most is None or (len(ids) <= most and settings["on_long"] != "split"):
+            return [{"input_ids": ids, **kept}]
+        if settings["on_long"] == "error":
+            raise BadRecord
+        if settings["on_long"] == "drop":
+            return []
+        if settings["on_long"] == "truncate":
+            return [{"input_ids": begin + inner[: most - len(begin) - len(end)] + end, **kept}]
+        return [{"input_ids": ids[start : start + most], **kept} for start in range(0, max(1, len(ids)), most)]
+
+    return oracle
+
+
+class Case(NamedTuple):
+    operator: Operator
+    oracle: Callable[[dict[str, Any]], list[dict[str, Any]]]
+    numbered: bool = False
+
+
+def tokenizing(settings: dict[str, Any]) -> Case:
+    operator = Tokenize(TOKENIZER, field="text", keep_columns=["number"], **settings)
+    return Case(operator, tokens(settings), "max_length" in settings and settings["on_long"] == "split")
+
+
+MAP_TYPES = {"text": pa.string(), "twice": pa.int64()}
+SETTINGS = st.fixed_dictionaries(
+    {
+        "on_null": st.sampled_from(["error", "skip", "empty"]),
+        "on_long": st.sampled_from(["split", "truncate", "drop", "error"]),
+        "special_tokens": st.sampled_from(["eos", "bos", "bos_eos", "none"]),
+    },
+    optional={"max_length": st.integers(3, 9)},
+)
+CASES: dict[str, st.SearchStrategy[Case]] = {
+    "map": st.just(Case(Map(change, schema=MAP_TYPES), lambda row: [fits(change(row), "twice")])),
+    "map async": st.just(Case(Map(change_async, schema=MAP_TYPES, concurrency=3), lambda row: [fits(change(row), "twice")])),
+    "flat_map": st.just(
+        Case(FlatMap(split, schema={"piece": pa.int8()}), lambda row: [fits(r, "piece") for r in split(row)], True)
+    ),
+    "flat_map async": st.just(
+        Case(FlatMap(split_async, schema={"piece": pa.int8()}), lambda row: [fits(r, "piece") for r in split(row)], True)
+    ),
+    "filter": st.just(Case(Filter(keep, columns=["number"]), lambda row: [row] * keep(row))),
+    "filter async": st.just(Case(Filter(keep_async), lambda row: [row] * keep(row))),
+    "map_batches": st.just(
+        Case(MapBatches(batch, schema=MAP_TYPES), lambda row: [{"text": row["text"], "twice": row["number"] * 2}])
+    ),
+    "decode_text": st.just(Case(DecodeText(["raw"], lowercase=True), decoded)),
+    "tokenize": SETTINGS.map(tokenizing),
+}
+TEXT = st.one_of(st.none(), st.text(st.sampled_from("thein A\u00e9\n"), max_size=14), st.sampled_from(["<|endoftext|>", "<s>x"]))
+RAW = st.one_of(st.sampled_from([b"A\r\n", b"\rb", "\u00c9t\u00e9".encode()] * 3 + [b"\xff"]))
+ROWS = st.lists(st.tuples(TEXT, st.integers(0, 13), RAW), max_size=20)
+each = pytest.mark.parametrize("name", CASES)
+
+
+def records_of(rows: list[tuple[str | None, int, bytes]]) -> Records:
+    columns = list(zip(*rows, strict=True)) or [(), (), ()]
+    kinds = {"text": pa.large_string(), "number": pa.int64(), "raw": pa.large_binary()}
+    return made({name: pa.array(values, kind) for values, (name, kind) in zip(columns, kinds.items(), strict=True)})
+
+
+@each
+@given(rows=ROWS, chosen=st.data())
+def test_as_the_oracle_says(name: str, rows: list[tuple[str | None, int, bytes]], chosen: st.DataObject) -> None:
+    case = chosen.draw(CASES[name])
+    records = records_of(rows)
+    out, at, cause = run(case.operator, records)
+    wanted, wanted_at, wanted_cause = expected(records, case.oracle, case.numbered)
+    assert (placed(out), at) == (wanted, wanted_at)
+    assert out is None or out.columns.schema.equals(case.operator.output(records.columns.schema), check_metadata=True)
+    assert wanted_cause is None or isinstance(cause, wanted_cause)
+
+
+@each
+@given(rows=ROWS, cut=st.integers(0, 20), chosen=st.data())
+def test_row_wise_for_any_cut(name: str, rows: list[tuple[str | None, int, bytes]], cut: int, chosen: st.DataObject) -> None:
+    case = chosen.draw(CASES[name])
+    records = records_of([row for row in rows if row[1] not in (BROKEN, ODD) and row[2] != b"\xff"])
+    cut = min(cut, len(records))
+    tally, tallies = Counter[str](), Counter[str]()
+    out, at, _ = run(case.operator, records, tally)
+    if at is not None:
+        return  # what is before a failure is what the test above is about
+    pieces = [run(case.operator, records.slice(*ends), tallies)[0] for ends in ((0, cut), (cut, len(records)))]
+    assert placed(out) == [row for piece in pieces for row in placed(piece)]
+    assert tally == tallies
+    assert all(piece is not None and out is not None and piece.columns.schema.equals(out.columns.schema, True) for piece in pieces)

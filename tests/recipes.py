@@ -1,0 +1,329 @@
+"""Recipes for the laws: pipelines over small token documents, how to run them on any ranks, and what the oracle says of them."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import reject
+from hypothesis import strategies as st
+
+from tests import oracle
+from zephon_async import Batch, Dataset, Pipeline, StaticMixtureWorkSource
+
+_MOST_DRAWN = 20_000
+TOKENS = pa.schema([("input_ids", pa.list_(pa.int32()))])
+Document = tuple[int, ...]
+Step = tuple[str, int]  # an operator and its number
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Documents of datasets by name, weights, and a chain of operators."""
+
+    documents: dict[str, tuple[Document, ...]]
+    weights: dict[str, int]
+    chain: tuple[Step, ...]
+    seed: int = 0
+    shuffle: bool = True
+    unit: str = "bytes"
+    epochs: int | None = None
+    on_exhausted: str = "repeat"
+    lanes: int = 1
+    per_lane: int = 1
+    rows: int = 2
+    flush_every: int = 8192
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def microbatches(self) -> int:
+        return self.lanes * self.per_lane
+
+    def datasets(self) -> list[Dataset]:
+        return [
+            Dataset.from_arrow(name, pa.table({"input_ids": pa.array(list(map(list, documents)), pa.list_(pa.int32()))}))
+            for name, documents in self.documents.items()
+        ]
+
+    def pipeline(self, ranks: int = 1, rank: int = 0, **options: Any) -> Pipeline:
+        return self.chained(self.begun(ranks, rank, **options))
+
+    def begun(self, ranks: int = 1, rank: int = 0, **options: Any) -> Pipeline:
+        """The pipeline without its operators."""
+        source = StaticMixtureWorkSource(
+            self.datasets(),
+            self.weights,
+            seed=self.seed,
+            shuffle=self.shuffle,
+            unit=self.unit,  # type: ignore[arg-type]
+            epochs=self.epochs,
+            on_exhausted=self.on_exhausted,  # type: ignore[arg-type]
+        )
+        return Pipeline(source).options(
+            lanes=self.lanes,
+            microbatches_per_step=self.microbatches,
+            flush_every=self.flush_every,
+            dp_size=ranks,
+            dp_rank=rank,
+            **{"workers": 2, **self.extra, **options},
+        )
+
+    def chained(self, pipeline: Pipeline) -> Pipeline:
+        """The pipeline with the operators of the chain."""
+        packed = False
+        for name, n in self.chain:
+            ADD[name](pipeline, n, packed, self.seed)
+            packed = packed or name == "wrap"
+        return pipeline.batch(self.rows)
+
+    def wanted(self, steps: int | None) -> list[list[list[Any]]]:
+        """What the oracle gives: steps of microbatches of rows, each ((origin, start, stop), ...) with its tokens."""
+        catalogs = {dataset.name: dataset.catalog() for dataset in self.datasets()}
+        datasets = []
+        for name, documents in self.documents.items():
+            units, at = [], 0
+            for unit in catalogs[name].units:
+                n = int(unit["length"])
+                sizes = [1 if self.unit == "samples" else max(1, 4 * len(d)) for d in documents[at : at + n]]
+                units.append(oracle.Unit(n, int(unit["block"]), sizes))
+                at += n
+            datasets.append(oracle.Dataset(name, units, self.weights[name]))
+        told = oracle.Oracle(
+            datasets,
+            seed=self.seed,
+            lanes=self.lanes,
+            shuffle=self.shuffle,
+            epochs=self.epochs,
+            on_exhausted=self.on_exhausted,  # type: ignore[arg-type]
+            flush_every=self.flush_every,
+        )
+        names = sorted(self.documents, key=str.encode)
+        firsts = {name: [int(unit["first"]) for unit in catalogs[name].units] for name in names}
+
+        drawn = count()
+
+        def document(row: oracle.Row) -> list[oracle.Row]:
+            if next(drawn) > _MOST_DRAWN:  # endless data of which the chain lets nothing through is no recipe
+                reject()
+            origin = row.origin
+            assert isinstance(origin, oracle.Origin)
+            name = names[origin.dataset]
+            return [oracle.Row(origin, self.documents[name][firsts[name][origin.unit] + origin.row])]
+
+        chain: list[oracle.Stage] = [document]
+        chain += [ORACLE[name](n, self.seed) for name, n in self.chain]
+        found = told.steps(chain, self.rows, self.microbatches, steps)
+        return [[[_told(row, firsts, names) for row in batch if row is not None] for batch in step] for step in found]
+
+
+def _told(row: oracle.Row, firsts: dict[str, list[int]], names: Sequence[str]) -> Any:
+    def place(origin: oracle.Origin) -> tuple[Any, ...]:
+        name = names[origin.dataset]
+        return (name, firsts[name][origin.unit] + origin.row, origin.epoch, origin.part)
+
+    def pieces(source: Any) -> list[tuple[Any, ...]]:
+        if isinstance(source, oracle.Origin):
+            return [(*place(source), 0, -1)]
+        found: list[tuple[Any, ...]] = []
+        for piece in source:
+            inner = pieces(piece.origin)
+            alone = piece.stop >= 0 and len(inner) == 1  # else which of its tokens are whose is not known
+            found += [(*inner[0][:4], piece.start, piece.stop)] if alone else inner
+        return found
+
+    return pieces(row.origin), row.payload
+
+
+def seen(batch: Batch) -> list[Any]:
+    """A batch as the oracle tells it."""
+    rows = batch.to_pylist("input_ids")
+    lengths = batch.to_pylist("segment_lengths") if "segment_lengths" in batch.columns else None
+    out = []
+    for i, (tokens, origins) in enumerate(zip(rows, batch.documents(), strict=True)):
+        real = tokens if lengths is None else tokens[: sum(lengths[i])]
+        out.append(([(o[0], *o[2:]) for o in origins], tuple(real)))
+    return out
+
+
+# -- the operators that are drawn: what the pipeline does, and what the oracle does
+
+
+def _fan(record: dict[str, Any]) -> list[dict[str, Any]]:
+    tokens = record["input_ids"]
+    return [{"input_ids": tokens[j:]} for j in range(len(tokens) % 4)]
+
+
+def _odd(record: dict[str, Any]) -> bool:
+    return len(record["segment_lengths"] if "segment_lengths" in record else record["input_ids"]) % 3 != 0
+
+
+def _add_fan(pipeline: Pipeline, n: int, packed: bool, seed: int) -> None:
+    if not packed:
+        pipeline.flat_map(_fan, schema=TOKENS, parallelism=n)
+
+
+def _add_groups(pipeline: Pipeline, n: int, packed: bool, seed: int) -> None:
+    if not packed:
+        pipeline.accumulate(list, lambda state, record: _group(state, record, n), _rest, schema=TOKENS)
+
+
+def _group(state: list[Any], record: dict[str, Any], n: int) -> list[dict[str, Any]]:
+    state += [record["input_ids"]]
+    return _rest(state) if len(state) == n else []
+
+
+def _rest(state: list[Any]) -> list[dict[str, Any]]:
+    out = [{"input_ids": [token for tokens in state for token in tokens]}] if state else []
+    state.clear()
+    return out
+
+
+ADD: dict[str, Callable[[Pipeline, int, bool, int], object]] = {
+    "wrap": lambda p, n, packed, seed: p.pack_flat(n),
+    "window": lambda p, n, packed, seed: p.shuffle(n, seed=seed),
+    "odd": lambda p, n, packed, seed: p.filter(_odd),
+    "fan": _add_fan,
+    "groups": _add_groups,
+}
+
+
+def _oracle_fan(row: oracle.Row) -> list[oracle.Row]:
+    tokens = row.payload
+    assert isinstance(tokens, tuple)
+    return oracle.children(row, [tokens[j:] for j in range(len(tokens) % 4)])
+
+
+def _oracle_odd(row: oracle.Row) -> list[oracle.Row]:
+    packed = isinstance(row.origin, tuple) and not isinstance(row.origin, oracle.Origin)
+    tokens = row.payload
+    assert isinstance(tokens, tuple)
+    return [row] if (len(row.origin) if packed and row.origin[0].stop >= 0 else len(tokens)) % 3 else []
+
+
+class _Groups(oracle.Groups):
+    """Groups of token documents: the tokens one behind the other."""
+
+    def flush(self) -> list[oracle.Row]:
+        held = list(self.held)
+        return [oracle.Row(row.origin, sum((r.payload for r in held), ())) for row in super().flush()]
+
+
+ORACLE: dict[str, Callable[[int, int], oracle.Stage]] = {
+    "wrap": lambda n, seed: oracle.wrap(n),
+    "window": lambda n, seed: oracle.window(n, seed),
+    "odd": lambda n, seed: _oracle_odd,
+    "fan": lambda n, seed: _oracle_fan,
+    "groups": lambda n, seed: oracle.Serial(lambda lane: _Groups(n)),
+}
+
+CHAINS: Sequence[tuple[Step, ...]] = (
+    (("wrap", 8),),
+    (("wrap", 8), ("window", 5)),
+    (("window", 3), ("wrap", 5)),
+    (("fan", 2), ("wrap", 7), ("window", 4)),
+    (("wrap", 6), ("odd", 0), ("window", 3)),
+    (("window", 4), ("odd", 0), ("fan", 1), ("wrap", 9)),
+    (("groups", 3), ("wrap", 8)),
+    (("groups", 4), ("window", 3)),
+    (("odd", 0),),
+    (("fan", 1), ("odd", 0)),
+    (),
+)
+
+
+@st.composite
+def recipes(draw: st.DrawFn, endless: bool | None = None) -> Recipe:
+    """Up to three datasets of up to twelve documents, any chain of operators."""
+    names = draw(st.lists(st.sampled_from("abc"), min_size=1, max_size=3, unique=True))
+    documents = {}
+    for k, name in enumerate(names):
+        lengths = draw(st.lists(st.integers(1, 12), min_size=4, max_size=12))
+        documents[name] = tuple(tuple(1000 * k + 20 * i + j for j in range(n)) for i, n in enumerate(lengths))
+    forever = draw(st.booleans()) if endless is None else endless
+    return Recipe(
+        documents,
+        {name: draw(st.integers(1, 5)) for name in names},
+        draw(st.sampled_from(CHAINS)),
+        seed=draw(st.integers(0, 3)),
+        shuffle=draw(st.booleans()),
+        unit=draw(st.sampled_from(("bytes", "samples"))),
+        epochs=None if forever else draw(st.integers(1, 3)),
+        on_exhausted=draw(st.sampled_from(("repeat", "stop", "drop_out"))),
+        lanes=draw(st.integers(1, 4)),
+        per_lane=draw(st.integers(1, 3)),
+        rows=draw(st.integers(1, 3)),
+        flush_every=draw(st.sampled_from((4, 7, 8192))),
+    )
+
+
+# -- running a job on several ranks of one process
+
+
+class Agreement:
+    """A collective of ranks that run in threads of one process."""
+
+    def __init__(self, ranks: int, choose: Callable[[Sequence[int]], int] = min) -> None:
+        self._barrier = threading.Barrier(ranks, timeout=60)
+        self._end = threading.Barrier(ranks, self._barrier.abort, timeout=60)
+        self._values = [0] * ranks
+        self._choose = choose
+
+    def leave(self) -> None:
+        """Wait until all ranks have what they want; then nobody waits for another step any more."""
+        self._end.wait()
+
+    def abort(self) -> None:
+        """A rank has failed: nobody must wait for it."""
+        self._barrier.abort()
+        self._end.abort()
+
+    def of(self, rank: int) -> Callable[[int], int]:
+        def agree(value: int) -> int:
+            self._values[rank] = value
+            self._barrier.wait()
+            chosen = self._choose(self._values)
+            self._barrier.wait()
+            return chosen
+
+        return agree
+
+
+def job(
+    make: Callable[[int, int, dict[str, Any]], Pipeline],
+    ranks: int,
+    batches: int | None,
+    states: Sequence[bytes] | None = None,
+    choose: Callable[[Sequence[int]], int] = min,
+) -> tuple[list[Batch], list[bytes]]:
+    """Run all ranks of a job side by side, `batches` microbatches each (None: to the end); all batches in order, and all states."""
+    taken: list[list[Batch]] = [[] for _ in range(ranks)]
+    saved: list[bytes] = [b""] * ranks
+    errors: list[BaseException] = []
+    agreement = Agreement(ranks, choose)
+
+    def run(rank: int) -> None:
+        try:
+            with make(ranks, rank, {"agree": agreement.of(rank)}) as pipeline:
+                if states is not None:
+                    pipeline.restore(states)
+                for batch in pipeline if batches is None or batches > 0 else ():
+                    taken[rank].append(batch)
+                    if len(taken[rank]) == batches:
+                        break
+                saved[rank] = pipeline.checkpoint()
+                agreement.leave()
+        except BaseException as error:
+            errors.append(error)
+            agreement.abort()
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    every = [batch for each in taken for batch in each]
+    return sorted(every, key=lambda b: (b.step, b.number)), saved

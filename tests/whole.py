@@ -1,0 +1,57 @@
+"""Reading a whole dataset through a `Reader`, for the tests of io."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from zephon_async.io import Catalog, Dataset, Reader, dataset_schema, unify
+from zephon_async.records import Block
+
+
+def ones(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """The size of every row, for plans in samples."""
+    return np.ones(batch.num_rows, np.int64)
+
+
+def block_numbers(catalog: Catalog) -> list[tuple[int, int]]:
+    """(unit, row block) of all row blocks, in the order of the catalog."""
+    return [(u, b) for u, unit in enumerate(catalog.units) for b in range(-(-int(unit["length"]) // int(unit["block"])))]
+
+
+def schema_of(*datasets: Dataset, needed: Iterable[str] | None = None, required: Mapping[str, str] = {}) -> pa.Schema:
+    """The one schema of datasets."""
+    columns = None if needed is None else frozenset(needed)
+    return unify({dataset.name: dataset_schema(dataset, columns, required) for dataset in datasets})
+
+
+class Whole(NamedTuple):
+    """All rows of a dataset in catalog order: as dicts, where each is (shard, row), and what is said of the bad ones."""
+
+    rows: list[dict[str, Any]]
+    places: list[tuple[str, int]]
+    bad: list[str]
+
+    def column(self, name: str) -> list[Any]:
+        return [row[name] for row in self.rows]
+
+
+def whole(dataset: Dataset, needed: Iterable[str] | None = None, required: Mapping[str, str] = {}) -> Whole:
+    """Read a dataset in the order of its catalog."""
+    reader = Reader([dataset], schema_of(dataset, needed=needed, required=required), ones, required=set(required))
+    catalog = dataset.catalog()
+    blocks = [reader.read(0, unit, block) for unit, block in block_numbers(catalog)]
+    assert all(block.columns.schema.equals(reader.schema, check_metadata=True) for block in blocks)
+    reader.close()
+    return Whole(
+        [row for block in blocks for row in block.columns.to_pylist()],
+        [(catalog.shards[block.shard].name, row) for block in blocks for row in block.rows.tolist()],
+        [said for block in blocks for said in bad_of(block)],
+    )
+
+
+def bad_of(block: Block) -> list[str]:
+    """What is said of the bad rows of a block, in their order."""
+    return [str(block.bad[row]) for row in sorted(block.bad)]

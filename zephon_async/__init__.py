@@ -1,0 +1,110 @@
+"""An asyncio-native, elastically deterministic data loader for foundation-model training.
+
+    errors      every exception, drawn as a tree
+    records     what travels: record batches with origins, parcels, blocks
+    kinds       families of Arrow types, and the marks that a field may carry
+    nesting     how deep JSON values may be
+    randomness  the only source of it
+    checks      what a call must be, and the nearest right name
+    options     settings, and which of them decide the data
+    work/       what to train on, and the plan
+    io/         datasets, catalogs, formats, stores, row blocks
+    operators/  the steps of a pipeline, one file each
+    lanes/      the rules of order, which never wait
+    runners/    where work runs
+    engine/     the traffic
+    batch       what the trainer receives
+    faces       for, async for (asyncio, trio)
+    pipeline    the fluent face
+    cli/        the command
+
+Public names are loaded on first use, so `import zephon_async` is quick.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "Batch": "batch",
+    "global_digest": "batch",
+    "BadRecord": "errors",
+    "CheckpointError": "errors",
+    "ClosedError": "errors",
+    "DatasetError": "errors",
+    "EstimationError": "errors",
+    "InternalError": "errors",
+    "RecipeError": "errors",
+    "ShardError": "errors",
+    "WorkerError": "errors",
+    "ZephonError": "errors",
+    "Dataset": "io",
+    "Operator": "operators",
+    "Options": "options",
+    "Pipeline": "pipeline",
+    "CheckpointSummary": "pipeline",
+    "inspect_checkpoint": "pipeline",
+    "Statistics": "engine",
+    "MixtureSpec": "work",
+    "StaticMixtureWorkSource": "work",
+    "TokenEstimation": "work",
+}
+
+__all__ = [
+    "BadRecord",
+    "Batch",
+    "CheckpointError",
+    "CheckpointSummary",
+    "ClosedError",
+    "Dataset",
+    "DatasetError",
+    "EstimationError",
+    "InternalError",
+    "MixtureSpec",
+    "Operator",
+    "Options",
+    "Pipeline",
+    "RecipeError",
+    "ShardError",
+    "StaticMixtureWorkSource",
+    "Statistics",
+    "TokenEstimation",
+    "WorkerError",
+    "ZephonError",
+    "__version__",
+    "global_digest",
+    "inspect_checkpoint",
+]
+
+if TYPE_CHECKING:
+    from zephon_async.batch import Batch, global_digest
+    from zephon_async.engine import Statistics
+    from zephon_async.errors import (
+        BadRecord,
+        CheckpointError,
+        ClosedError,
+        DatasetError,
+        EstimationError,
+        InternalError,
+        RecipeError,
+        ShardError,
+        WorkerError,
+        ZephonError,
+    )
+    from zephon_async.io import Dataset
+    from zephon_async.operators import Operator
+    from zephon_async.options import Options
+    from zephon_async.pipeline import CheckpointSummary, Pipeline, inspect_checkpoint
+    from zephon_async.work import MixtureSpec, StaticMixtureWorkSource, TokenEstimation
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,33 @@
+"""The traffic: from a compiled pipeline to microbatches, on an event loop in a thread of its own."""
+
+from zephon_async.engine.agreement import GlooAgreement
+from zephon_async.engine.compile import Chain, Link, compile_chain
+from zephon_async.engine.engine import CLOSE_S, HURRY_S, Engine
+from zephon_async.engine.gather import Policy
+from zephon_async.engine.guard import guards, warn_of_changes
+from zephon_async.engine.prepare import Prepared, differences, prepare
+from zephon_async.engine.run import Failed, Finished, Run, Taken
+from zephon_async.engine.stats import Consumed, StageStatistics, Statistics
+
+__all__ = [
+    "CLOSE_S",
+    "HURRY_S",
+    "Chain",
+    "Consumed",
+    "Engine",
+    "Failed",
+    "Finished",
+    "GlooAgreement",
+    "Link",
+    "Policy",
+    "Prepared",
+    "Run",
+    "StageStatistics",
+    "Statistics",
+    "Taken",
+    "compile_chain",
+    "differences",
+    "guards",
+    "prepare",
+    "warn_of_changes",
+]

@@ -1,0 +1,72 @@
+"""How the memory budget is divided: a cache of row blocks that all lanes share, and an equal share for each lane.
+
+A lane must be able to hold what its operators hold, a chunk, and a row block. Where the lanes together need more than the budget,
+the run is refused. What is left over the need, up to a quarter of the budget, is for blocks that may be asked for again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zephon_async.errors import RecipeError
+from zephon_async.operators import Operator
+
+_CACHE = 4  # one part in so many of the budget is for row blocks that may be asked for again, ...
+_OPEN = 4  # ... and of that one in so many for units that stand open in the middle
+_MOST_OPEN_BYTES = 64 << 20
+_CHUNK_BYTES = 4 << 20  # of the rows that are dispatched as one, on average: larger chunks are no quicker
+_CHUNK_ROWS = 256  # even where fewer are made ahead: smaller chunks cost more than they are worth
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one lane must be able to hold, in bytes: each accumulator by name, a chunk, a row block."""
+
+    holds: tuple[tuple[str, int], ...]
+    ahead_rows: int  # that the lane makes before they are asked for
+    chunk_rows: int  # at most, as set, and fewer where rows are large or few are made ahead
+    chunk_bytes: int
+    block_bytes: int
+    row_bytes: int  # of a row of the datasets on average, which the others are reckoned from
+
+    @classmethod
+    def of(cls, operators: Sequence[Operator], chunk_rows: int, ready_rows: int, row_bytes: int, block_bytes: int) -> "Need":
+        """For rows of `row_bytes` on average, of which each operator says what it makes of them; `ready_rows` wait at the end."""
+        holds, first, ahead = [], row_bytes, ready_rows
+        for operator in operators:
+            if operator.serial:
+                holds.append((operator.name, operator.holds_bytes(row_bytes)))
+                ahead += operator.holds_rows()
+            row_bytes = operator.row_bytes(row_bytes)
+        rows = min(chunk_rows, max(_CHUNK_ROWS, ahead), max(1, _CHUNK_BYTES // max(first, 1)))
+        return cls(tuple(holds), ahead, rows, rows * first, block_bytes, first)
+
+    @property
+    def bytes(self) -> int:
+        return sum(size for _, size in self.holds) + self.chunk_bytes + self.block_bytes
+
+    def __str__(self) -> str:
+        parts = [f"{size:,} for {name}" for name, size in self.holds if size]
+        return ", ".join([*parts, f"{self.chunk_bytes:,} for a chunk", f"{self.block_bytes:,} for a row block"])
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Bytes for cached row blocks, for units that stand open, and for each lane, which must be able to hold `need`."""
+
+    cache_bytes: int
+    open_bytes: int
+    share_bytes: int
+    need: Need
+
+
+def divide(budget_bytes: int, lanes: int, need: Need) -> Budget:
+    """Divide a budget over `lanes` lanes. Raises `RecipeError` where it is below what they need."""
+    needed = lanes * need.bytes
+    if needed > budget_bytes:
+        raise RecipeError(
+            f"memory_budget is {budget_bytes:,} bytes, and {lanes} lanes must be able to hold {needed:,}: each {need}. "
+            f"Set options(memory_budget={needed}) or more, or use fewer lanes, smaller windows or a smaller chunk_rows"
+        )
+    spare = min(budget_bytes // _CACHE, budget_bytes - needed)
+    open_bytes = min(spare // _OPEN, _MOST_OPEN_BYTES)
+    return Budget(spare - open_bytes, open_bytes, (budget_bytes - spare) // lanes, need)

@@ -1,0 +1,388 @@
+"""The engine: one long-lived event loop in a thread of its own, where all waiting happens, and the workers it feeds.
+
+It runs one `Run` at a time: the one before has ended, with all its tasks, before the next begins. It holds no reference to the
+pipeline, so a pipeline that is dropped is closed by its finalizer; one closer at interpreter exit stops the engines that are left,
+in bounded time, and starts nothing.
+
+Threads: `_lock` guards what is asked for (`_run`, `_request`) and the start; it is re-entrant, since a signal may come in between.
+`close_soon` takes no lock at all: a finalizer runs inside any code, also inside ours. `_closed`, `_patience_s` and `_loop` are
+plain values that it may write or read. All else of a run is written on the loop's thread; `statistics` reads it from any, one value
+at a time. `_registry` guards `_engines`.
+"""
+
+import asyncio
+import atexit
+import contextvars
+import logging
+import operator
+import os
+import threading
+from collections.abc import Callable, Mapping
+from time import monotonic, perf_counter
+
+from zephon_async.engine.agreement import GlooAgreement
+from zephon_async.engine.budget import Budget
+from zephon_async.engine.compile import Chain
+from zephon_async.engine.dry import no_step
+from zephon_async.engine.lane import Lane, Shared
+from zephon_async.engine.loops import new_loop
+from zephon_async.engine.run import Run, held_here, lets_go
+from zephon_async.engine.stats import Books, Consumed, Statistics
+from zephon_async.engine.users_loop import UsersLoop
+from zephon_async.errors import ClosedError
+from zephon_async.io import Blocks, Reader
+from zephon_async.lanes import Cursor
+from zephon_async.options import Options
+from zephon_async.records import Block
+from zephon_async.runners import RUNNERS, Need, ThreadRunner
+from zephon_async.work import Plan
+
+_log = logging.getLogger("zephon_async")
+CLOSE_S = 5.0  # that workers are waited for
+HURRY_S = 1.0  # the same where the program is on its way out
+_MORE_S = 1.0  # what closing takes besides
+
+_registry = threading.Lock()
+_engines: "set[Engine]" = set()  # those whose thread runs
+
+
+class Engine:
+    """Runs what a pipeline was compiled to."""
+
+    def __init__(self, options: Options, chain: Chain, plan: Plan, reader: Reader, budget: Budget, users: UsersLoop) -> None:
+        self._runner = RUNNERS["threads" if options.runner == "auto" else options.runner](options.workers)
+        self._options, self.chain, self._plan, self._reader, self._budget = options, chain, plan, reader, budget
+        self._lock = threading.RLock()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._asked = asyncio.Event()
+        self._closed = False
+        self._patience_s = CLOSE_S
+        self._run: Run | None = None
+        self._request: tuple[Run, Mapping[int, Cursor], bool] | None = None
+        self._blocks: Blocks | None = None
+        self._lanes: list[Lane] = []
+        self._users = users
+        self._gloo = GlooAgreement(options) if options.agree is None and options.dp_size > 1 else None
+        self._agree: ThreadRunner | None = None
+        self._abandoned: list[str] = []
+        self._books = self._new_books()
+        self._began = perf_counter()
+
+    # -- called by any thread ------------------------------------------------------------------------------------------------
+
+    @lets_go
+    def begin(self, run: Run, cursors: Mapping[int, Cursor], finite: bool) -> None:
+        """Start a run; one that is under way ends with `ClosedError` for whoever still iterates it.
+
+        With data that ends, the first run joins the ranks: a collective, which may wait for them, so no lock is held.
+        """
+        if finite and self._gloo is not None and not self._closed:
+            self._gloo.join()
+        with self._lock:
+            if self._closed:
+                if self._gloo is not None and self._thread is None:
+                    self._gloo.leave()
+                raise ClosedError("the pipeline is closed; make a new one (a forked process needs its own)")
+            before, self._run = self._run, run
+            self._request = (run, dict(cursors), finite)
+            if before is not None:
+                before.fail(ClosedError("a newer iteration over this pipeline has begun"))
+            if self._thread is None:
+                self._start()
+        self._ask()
+
+    @lets_go
+    def close(self, timeout_s: float = CLOSE_S) -> None:
+        """Stop everything and wait for it, up to `timeout_s` and a second. Threads inside code that does not return are left.
+
+        Nothing is waited for by a signal handler that has come upon its own thread inside a lock: the engine needs it to end.
+        """
+        inside = held_here(self._lock)
+        with self._lock:
+            self._closed, run, thread = True, self._run, self._thread
+        if run is not None:
+            inside = inside or run.inside
+            run.fail(ClosedError("the pipeline is closed"))
+        self.close_soon(timeout_s)
+        if thread is threading.current_thread() or inside:
+            return
+        left = self._users.close(timeout_s) if thread is None else []
+        if thread is not None:
+            thread.join(timeout_s + _MORE_S)
+            left, self._abandoned = self._abandoned, []
+            if thread.is_alive():
+                left.append(thread.name)
+        if left:
+            _log.warning("closed, but these threads are inside code that does not return: %s", ", ".join(left))
+
+    def forked(self) -> None:
+        """In a forked child none of the threads is there, and any lock may be held for ever."""
+        self._lock = threading.RLock()
+        self._closed, self._thread, self._users = True, None, UsersLoop()
+        if self._run is not None:
+            self._run.forked()
+
+    def close_soon(self, patience_s: float = CLOSE_S) -> None:
+        """Stop everything, without waiting for it and without a lock."""
+        self._closed = True
+        self._patience_s = min(self._patience_s, patience_s)
+        if self._loop is None:
+            self._reader.close()
+            self._users.close_soon()
+        self._ask()
+
+    def statistics(self, taken: Consumed) -> Statistics:
+        """A snapshot of the run under way."""
+        held = sum(lane.held_bytes for lane in self._lanes)
+        held += sum(0 if holder is None else holder.held_bytes for holder in (self._blocks, self._run))
+        return self._books.snapshot(taken, perf_counter() - self._began, held)
+
+    def _new_books(self) -> Books:
+        links = self.chain.links
+        stages = [[stage.name for stage in link.stages] for link in links]
+        names = [dataset.catalog.dataset for dataset in self._plan.datasets]
+        return Books(stages, [link.name for link in links], names, self._plan.weights, self._plan.ratios)
+
+    def _start(self) -> None:
+        loop = new_loop()
+        target = contextvars.Context().run
+        thread = threading.Thread(target=target, args=(self._serve, loop), name="zephon-engine", daemon=True)
+        try:
+            thread.start()  # it waits for the lock that is held here
+        except RuntimeError:
+            loop.close()
+            raise
+        self._loop, self._thread = loop, thread
+        with _registry:
+            _engines.add(self)
+
+    def _ask(self) -> None:
+        """Let the loop look what is asked for."""
+        if self._loop is not None:
+            _call_on(self._loop, self._asked.set)
+
+    # -- on the loop's thread ------------------------------------------------------------------------------------------------
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        failure: BaseException = ClosedError("the pipeline is closed")
+        try:
+            loop.run_until_complete(self._main())
+        except BaseException as error:
+            failure = error
+        finally:
+            with self._lock:
+                self._closed, run = True, self._run
+            if run is not None:
+                run.fail(failure)
+            if tasks := asyncio.all_tasks(loop):  # reads that nobody waits for any more
+                for task in tasks:
+                    task.cancel()
+                loop.run_until_complete(asyncio.wait(tasks))
+            self._abandoned += self._runner.close(self._patience_s)
+            if self._agree is not None:
+                self._abandoned += self._agree.close(0.1)
+            if self._gloo is not None:
+                self._gloo.leave()
+            self._abandoned += self._users.close(min(1.0, self._patience_s))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+            self._reader.close()
+            with _registry:
+                _engines.discard(self)
+
+    async def _main(self) -> None:
+        """One run after the other, until closed."""
+        self._runner.start(asyncio.get_running_loop())
+        driving: asyncio.Task[None] | None = None
+        while True:
+            with self._lock:
+                request, self._request = self._request, None
+            if driving is not None and (request is not None or self._closed):
+                driving.cancel()
+                await asyncio.wait([driving])
+            if self._closed:
+                return
+            if request is not None:
+                driving = asyncio.create_task(self._drive(*request), name="run")
+            await self._asked.wait()
+            self._asked.clear()
+
+    async def _drive(self, run: Run, cursors: Mapping[int, Cursor], finite: bool) -> None:
+        self._began = perf_counter()
+        self._books = self._new_books()
+        blocks = self._blocks = Blocks(self._reader, self._read, self._budget.cache_bytes)
+        limits = {
+            id(stage): asyncio.Semaphore(stage.parallelism)
+            for link in self.chain.links
+            for stage in link.stages
+            if stage.parallelism is not None
+        }
+        shared = Shared(
+            run,
+            self._plan,
+            self.chain,
+            self._options,
+            self._runner,
+            self._users,
+            blocks,
+            limits,
+            self._books,
+            self._budget,
+        )
+        loop = asyncio.get_running_loop()
+        try:
+            self._lanes = [Lane(number, cursors[number], shared) for number in run.topology.owned]
+            lanes, first = {lane.number: lane for lane in self._lanes}, self._lanes[0]
+            run.on_take(lambda number, waits: _wake(loop, lanes.get(number, first), waits))
+            end = None
+            async with asyncio.TaskGroup() as tasks:
+                working = tasks.create_task(_work(self._lanes, blocks))
+                if finite:
+                    end = await self._decide(run, self._lanes)
+                    working.cancel()  # what is made ahead of the end is for nobody
+            self._lanes = []  # before the consumer is told
+            if end is not None:
+                run.decide(end[0], final=True, error=end[1])
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            run.fail(_first(error))
+        finally:
+            self._lanes = []
+            run.on_take(lambda number, waits: None)
+            run.let_go()
+
+    async def _read(self, call: Callable[[], tuple[dict[int, Block], float]], need: Need) -> tuple[dict[int, Block], float]:
+        """Read row blocks on a worker, and book it."""
+        began = perf_counter()
+        found, busy_s = await self._runner.submit(call, need)
+        rows, size = sum(len(block.rows) for block in found.values()), sum(block.nbytes for block in found.values())
+        self._books.reads.add(rows, size, busy_s, perf_counter() - began - busy_s)
+        return found, busy_s
+
+    async def _decide(self, run: Run, lanes: list[Lane]) -> tuple[int, Exception | None]:
+        """Agree with the other ranks whether there is another step, when the consumer asks for the first of it.
+
+        Ends with the first step that there is not, and the error where they could not agree.
+
+        Not a step ahead: how often a rank has called `agree` must follow from what its consumer has asked for and from nothing
+        else, so that ranks which leave an iteration early at the same place and begin another one stay in step. A rank that is
+        alone need not wait to be asked for what is made already.
+        """
+        per_lane, changed = run.topology.per_lane, asyncio.Event()
+        step, enough = run.first_step, 0
+        pads, alone = self._options.on_end == "pad", self._options.agree is None and self._gloo is None
+        for lane in lanes:
+            lane.progress = changed.set
+
+        def asked() -> bool:
+            return run.asked >= step
+
+        def there() -> bool:
+            return all(lane.over or lane.made >= enough for lane in lanes)
+
+        async def until(so: Callable[[], bool]) -> None:
+            while not so():
+                changed.clear()
+                await changed.wait()
+
+        def want() -> None:
+            for lane in lanes:
+                lane.wanted = enough
+                lane.wake()
+
+        while True:
+            enough = (step + 1) * per_lane
+            await until(lambda: asked() or (alone and there() and not run.failing))
+            if asked():
+                want()
+            await until(there)
+            if pads:
+                has = any(lane.made > step * per_lane for lane in lanes) or run.failing
+            else:
+                has = all(lane.made >= enough for lane in lanes) or run.failing
+            try:
+                agreed = await self._agreed(step + has)
+            except Exception as error:
+                error.add_note(f"zephon_async: the ranks could not agree whether there is a step {step}; has one failed or gone?")
+                return step, error
+            if agreed <= step:
+                self._books.counts.update({"rows_left": run.leave_from(step)})
+                enough += self._options.prefetch
+                want()  # what is left over is counted, but no lane is read through only for that
+                await until(there)
+                if not step:
+                    _log.warning(no_step(run.topology, self.chain.microbatch_size, self._books))
+                return step, None
+            step += 1
+            run.decide(step, final=False)
+
+    async def _agreed(self, steps: int) -> int:
+        agree = self._options.agree or self._gloo
+        if agree is None:
+            return steps
+        if self._agree is None:
+            runner = ThreadRunner(1, name="zephon-agree")
+            runner.start(asyncio.get_running_loop())
+            self._agree = runner
+        return await self._agree.submit(lambda: operator.index(agree(steps)), (0,))
+
+
+async def _work(lanes: list[Lane], blocks: Blocks) -> None:
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for lane in lanes:
+                tasks.create_task(lane.work())
+    finally:
+        blocks.close()
+
+
+def _wake(loop: asyncio.AbstractEventLoop, lane: Lane, waits: bool) -> None:
+    """On the consumer's thread: it has taken a microbatch of a lane, or `waits` for one."""
+    if lane.parked or waits:
+        _call_on(loop, _look, lane)
+
+
+def _look(lane: Lane) -> None:
+    lane.wake()
+    lane.progress()
+
+
+def _call_on(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: object) -> None:
+    try:
+        loop.call_soon_threadsafe(call, *args)
+    except RuntimeError:  # the loop has just closed: nothing is left to be told
+        return
+
+
+def _first(error: BaseException) -> BaseException:
+    """The first error of a group of groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _close_all() -> None:
+    """At interpreter exit."""
+    with _registry:
+        left = list(_engines)
+    until = monotonic() + HURRY_S
+    for engine in left:
+        engine.close_soon(HURRY_S)
+    for engine in left:
+        engine.close(max(0.0, until - monotonic()))
+
+
+def _after_fork() -> None:
+    global _registry
+    _registry = threading.Lock()
+    for engine in _engines:
+        engine.forked()
+    _engines.clear()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

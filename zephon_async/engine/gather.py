@@ -1,0 +1,112 @@
+"""What a lane hands to a worker: a chunk of rows that were drawn, and how they are gathered from their row blocks.
+
+Takes picks (rows of decoded blocks) and gives records in the order in which they were drawn. `Policy` says what is done about
+bad records on the way.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from zephon_async.operators import Tally
+from zephon_async.records import ORIGIN, Block, End, Names, Origins, Parcel, Pick, Records, concat, take
+
+QUARANTINED = "records_quarantined"
+"""The name under which bad records that were skipped are counted."""
+
+_log = logging.getLogger("zephon_async")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is done about bad records, and the names that errors speak of; `row_name` (such as the line) may read."""
+
+    names: Names
+    quarantine: bool = False
+    row_name: Callable[[int, int, int], str] | None = None
+    most_bad: int = 1000
+    quiet: bool = False
+
+    def skip(self, records: Records, at: int, why: BaseException, tally: Tally) -> None:
+        """Count a bad record that is left out, and say so in the log, without reading anything to name it."""
+        tally[QUARANTINED] += 1
+        if not self.quiet:
+            place = replace(self, row_name=lambda d, s, row: f"row (in JSONL: byte) {row:,}").place(records, at)
+            _log.warning("skipped a bad record: %s: %s", place, getattr(why, "reason", why))
+
+    def place(self, records: Records, at: int) -> str:
+        """Where a record comes from, in words."""
+        if not len(origin := records.origins.slice(at, at + 1).segments[:1]):
+            return "a row without an origin"
+        d, s, row, epoch, part = origin[0].tolist()[:5]
+        called = (f"row {row:,}" if self.row_name is None else self.row_name(d, s, row)) + (f", part {part}" if part else "")
+        return f"dataset {self.names.datasets[d]!r}, shard {self.names.shards[d][s]!r}, {called}, epoch {epoch}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """Rows that a lane has drawn, not gathered yet."""
+
+    picks: Sequence[Pick]
+    end: End = End.NOTHING
+    failure: BaseException | None = None
+
+
+def gather(chunk: Chunk, policy: Policy) -> Parcel:
+    """Make the records of a chunk: rows of several blocks, in the order in which they were drawn."""
+    if not chunk.picks:
+        return Parcel(None, chunk.end, chunk.failure)
+    picks = chunk.picks
+    blocks = {id(pick.block): pick.block for pick in picks}
+    numbers = {key: n for n, key in enumerate(blocks)}
+    lengths = [len(pick.rows) for pick in picks]
+    of_block = np.repeat([numbers[id(pick.block)] for pick in picks], lengths)
+    order = np.argsort(of_block, kind="stable")  # block by block
+    stops = np.cumsum(np.bincount(of_block, minlength=len(blocks)))[:-1]
+    rows = np.split(np.concatenate([pick.rows for pick in picks])[order], stops)
+    pieces = list(zip(blocks.values(), rows, np.split(order, stops), strict=True))
+
+    segments = np.zeros(len(order), ORIGIN)
+    segments["dataset"] = np.repeat([pick.dataset for pick in picks], lengths)
+    segments["epoch"] = np.repeat([pick.epoch for pick in picks], lengths)
+    segments["shard"] = np.repeat([pick.block.shard for pick in picks], lengths)
+    segments["row"][order] = np.concatenate([block.rows[index] for block, index, _ in pieces])
+    segments["stop"] = -1
+    columns = concat([_rows(block.columns, index) for block, index, _ in pieces])
+    if (order[1:] < order[:-1]).any():
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        columns = take(columns, back)
+    bad = sorted((each for piece in pieces for each in _bad(*piece)), key=itemgetter(0))
+    records = Records(columns, Origins(segments))
+    if not bad:
+        return Parcel(records, chunk.end, chunk.failure)
+    if policy.quarantine:
+        keep = np.ones(len(records), bool)
+        keep[[i for i, _ in bad]] = False
+        tally: Tally = Counter()
+        for i, error in bad:
+            policy.skip(records, i, error, tally)
+        return Parcel(records.take(np.flatnonzero(keep)), chunk.end, chunk.failure, tally)
+    return Parcel(records.slice(0, bad[0][0]), chunk.end, bad[0][1])
+
+
+def _bad(block: Block, index: npt.NDArray[np.integer], places: npt.NDArray[np.int64]) -> list[tuple[int, Exception]]:
+    """Which rows of a block are bad: where they are in the chunk, and why."""
+    if not block.bad:
+        return []
+    return [(at, block.bad[row]) for row, at in zip(index.tolist(), places.tolist(), strict=True) if row in block.bad]
+
+
+def _rows(columns: pa.RecordBatch, index: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    """Rows of a batch: a view where they stand one behind the other, else a copy."""
+    first, n = int(index[0]), len(index)
+    if int(index[-1]) == first + n - 1 and bool((np.diff(index) == 1).all()):
+        return columns.slice(first, n)
+    return take(columns, index)

@@ -1,0 +1,340 @@
+"""What is found out before a run: catalogs, one schema, tokens per byte, learned types, the recipe.
+
+Takes a source, operators and options and gives a `Prepared`; runs in the caller's thread, before any lane. What it measures
+(`facts`) goes into the checkpoint, so a resumed run takes it from there.
+"""
+
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from zephon_async.engine.budget import Budget, Need, divide
+from zephon_async.engine.gather import Chunk, Policy, gather
+from zephon_async.engine.serial import Fed, Serial
+from zephon_async.engine.stage import apply, apply_async
+from zephon_async.engine.users_loop import UsersLoop
+from zephon_async.errors import CheckpointError, RecipeError, ZephonError
+from zephon_async.io import Catalog, Dataset, Reader, dataset_schema, row_sizes, unify
+from zephon_async.lanes import Cursor, Draw, Topology
+from zephon_async.operators import Columns, Operator, is_interrupt
+from zephon_async.options import RECIPE, Options
+from zephon_async.records import ORIGIN, End, Names, Parcel, Pick, Records
+from zephon_async.work import Plan, Unit, WorkSource, measured, sample_blocks
+
+_log = logging.getLogger("zephon_async")
+_TRIAL_ROWS = 64
+_SHORT = 24  # a setting is put into a checkpoint as it is when its text is no longer than this
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """All that is known before a run."""
+
+    topology: Topology
+    plan: Plan
+    reader: Reader
+    budget: Budget
+    row_tokens: float | None  # of a row of the datasets, about; None where tokens are not estimated
+    catalogs: tuple[Catalog, ...]
+    names: Names
+    schema: pa.Schema
+    output: pa.Schema | None  # of a microbatch, where the operators tell
+    recipe: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    users: UsersLoop  # on which a trial has run coroutines: theirs in the run must find the same loop
+
+
+def prepare(
+    source: WorkSource, operators: Sequence[Operator], options: Options, batch: int, facts: Mapping[str, Any] | None
+) -> Prepared:
+    """Find out everything; `facts` are those of a run that is resumed."""
+    topology = _topology(options)
+    datasets = source.datasets
+    catalogs = tuple(dataset.catalog() for dataset in datasets)
+    _enough_rows(catalogs, topology.lanes, source.finite)
+    names = Names(tuple(c.dataset for c in catalogs), tuple(tuple(shard.name for shard in c.shards) for c in catalogs))
+    needed, required, by = _columns(operators)
+    schema = unify({dataset.name: dataset_schema(dataset, needed, required, source.seed, by) for dataset in datasets})
+    sizes = _sizes(source, operators, schema)
+    reader = Reader(datasets, schema, sizes, required=set(required))
+    policy = Policy(names, quarantine=True, quiet=True)
+    users = UsersLoop()
+    found = dict(facts or {})
+    try:
+        if facts is None:  # types before tokens: what measures tokens may need them
+            found |= _trial(source.plan(catalogs, {}, topology.lanes), reader, operators, policy, users)
+        else:
+            _recall(operators, facts)
+        output = _output(operators, schema, found, must_tell=source.finite and options.on_end == "pad")
+        if source.token_estimation is not None and "ratios" not in found:
+            ratios_found = _ratios(source, catalogs, operators, reader, policy, users)
+            found["ratios"] = {name: list(pair) for name, pair in ratios_found.items()}  # as they come out of a checkpoint
+        ratios = {name: (pair[0], pair[1]) for name, pair in found.get("ratios", {}).items()}
+        plan = source.plan(catalogs, ratios, topology.lanes)
+        usual = _usual(plan, reader, source.unit)
+        need = Need.of(operators, options.chunk_rows, options.prefetch * batch, usual.row_bytes, usual.block_bytes)
+        budget = divide(options.budget_bytes, len(topology.owned), need)
+    except BaseException:
+        users.close(1.0)
+        raise
+    finally:
+        reader.close()
+    reader = Reader(datasets, schema, sizes, required=set(required), open_bytes=budget.open_bytes)
+    recipe = _recipe(source, datasets, operators, options, topology, batch)
+    return Prepared(topology, plan, reader, budget, usual.row_tokens, catalogs, names, schema, output, recipe, found, users)
+
+
+def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise `CheckpointError` with all that differs between the recipe of a checkpoint and this one."""
+    lines = [
+        f"  {name}: {_shown(saved, name)} in the checkpoint, {_shown(now, name)} here"
+        for name in sorted({*saved, *now})
+        if saved.get(name) != now.get(name)
+    ]
+    if lines:
+        raise CheckpointError("the checkpoint was made with another recipe, so it cannot go on here:\n" + "\n".join(lines))
+
+
+def _shown(recipe: Mapping[str, Any], name: str) -> str:
+    if name not in recipe:
+        return "absent"
+    value = recipe[name]
+    return f"other content ({value.hex()})" if isinstance(value, bytes) else repr(value)
+
+
+def _topology(options: Options) -> Topology:
+    if options.lanes is None and options.dp_size > 1:
+        raise RecipeError(
+            f"lanes must be given when dp_size is {options.dp_size}: they decide the data and must stay the same on any number of "
+            "ranks; a multiple of every dp_size you may want is a good choice, such as .options(lanes=64)"
+        )
+    lanes = options.lanes or 1
+    return Topology(lanes, options.microbatches_per_step or lanes, options.dp_size, options.dp_rank)
+
+
+def _enough_rows(catalogs: Sequence[Catalog], lanes: int, finite: bool) -> None:
+    counts = [catalog.rows for catalog in catalogs]
+    rows = sum(count for count in counts if count is not None)
+    if None in counts or (not rows and finite):  # no row at all is an empty pass
+        return
+    if not rows:
+        named = ", ".join(repr(catalog.dataset) for catalog in catalogs)
+        raise RecipeError(
+            f"no dataset has a row ({named}), so they cannot be repeated without an end; set epochs=1, or give other data"
+        )
+    if rows < lanes:
+        raise RecipeError(
+            f"there are more lanes ({lanes}) than rows in all datasets ({rows}); set options(lanes=...) to {rows} or fewer"
+        )
+
+
+def _columns(operators: Sequence[Operator]) -> tuple[Columns, dict[str, str], dict[str, str]]:
+    """The columns that are needed of the datasets, those that must be there with their kinds, and which operator requires each."""
+    needed: Columns = None
+    for operator in reversed(operators):
+        needed = operator.reads(needed)
+    required: dict[str, str] = {}
+    by: dict[str, str] = {}
+    for operator in operators:
+        for name, kind in operator.requires().items():
+            known = required.get(name, "any")
+            if known != kind and "integers" in (known, kind) and "any" not in (known, kind):
+                raise RecipeError(
+                    f"{by[name]} and {operator.name} both take column {name!r}, but one needs text and one a list of integers: "
+                    "one of them names the wrong column"
+                )
+            if known == "any":
+                required[name], by[name] = kind, operator.name
+        if not operator.keeps_columns:
+            break  # what comes later may be made by this one
+    return needed, required, by
+
+
+def _sizes(source: WorkSource, operators: Sequence[Operator], schema: pa.Schema) -> Any:
+    """How big a row is in the plan's unit."""
+    if source.unit == "samples":
+        return _ones
+    field = next((operator.token_field for operator in operators if operator.token_field is not None), None)
+    columns = [field] if field is not None and field in schema.names else list(schema.names)
+    return lambda batch: row_sizes(batch, columns)
+
+
+def _ones(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    return np.ones(batch.num_rows, np.int64)
+
+
+def _run(operator: Operator, parcel: Parcel, policy: Policy, users: UsersLoop) -> Parcel:
+    if operator.concurrency is None:
+        return apply(operator, parcel, policy)
+    return users.submit(apply_async(operator, parcel, policy)).result()
+
+
+def _learn(operator: Operator, records: Records, users: UsersLoop) -> Any:
+    return operator.learn(records) if operator.concurrency is None else users.submit(operator.learn_async(records)).result()
+
+
+def _ratios(
+    source: WorkSource, catalogs: Sequence[Catalog], operators: Sequence[Operator], reader: Reader, policy: Policy, users: UsersLoop
+) -> dict[str, tuple[int, int]]:
+    """Tokens per byte of each dataset: pinned, or measured on a sample."""
+    estimation = source.token_estimation
+    assert estimation is not None
+    until = next((i for i, operator in enumerate(operators) if operator.token_field is not None), None)
+    ratios = {}
+    for d, catalog in enumerate(catalogs):
+        pinned = estimation.pinned(catalog.dataset)
+        if pinned is None and until is None:
+            raise RecipeError(
+                "weights are ratios of tokens, but no operator makes tokens to measure; add tokenize() or pack_flat(), "
+                "pin the ratio with TokenEstimation(0.25), or use unit='bytes' or 'samples'"
+            )
+        if pinned is None and until is not None and len(catalog.units):
+            tokens = size = 0
+            for unit, number in sample_blocks(catalog, source.seed, estimation.blocks):
+                block = reader.read(d, unit, number)
+                index = np.arange(min(estimation.rows, len(block.rows)))
+                index = index[[int(row) not in block.bad for row in index]] if block.bad else index
+                if not len(index):
+                    continue
+                size += int(block.sizes[index].sum())
+                tokens += _tokens(gather(Chunk([Pick(d, 0, block, index)]), policy), operators[: until + 1], policy, users)
+            pinned = measured(catalog.dataset, tokens, size)
+        ratios[catalog.dataset] = pinned or (1, 1)
+    return ratios
+
+
+def _tokens(parcel: Parcel, operators: Sequence[Operator], policy: Policy, users: UsersLoop) -> int:
+    for operator in operators:
+        if operator.stateless:
+            parcel = _run(operator, parcel, policy, users)
+    last = operators[-1]
+    column = last.token_column or last.token_field
+    if parcel.failure is not None and (parcel.records is None or is_interrupt(parcel.failure)):
+        raise parcel.failure  # nothing came through, or it is a Ctrl-C; else it will be raised in its place
+    if parcel.records is None or column is None:
+        return 0
+    lengths = pa.compute.list_value_length(parcel.records.columns.column(column))
+    return int(pa.compute.sum(lengths).as_py() or 0)
+
+
+def _trial(plan: Plan, reader: Reader, operators: Sequence[Operator], policy: Policy, users: UsersLoop) -> dict[str, Any]:
+    """Run up to 64 rows, in plan order, up to the last operator that learns; gives what was learned, nothing without a row."""
+    last = max((i for i, operator in enumerate(operators) if operator.learns), default=-1)
+    picks = _first_rows(plan, reader) if last >= 0 else []
+    if not picks:
+        return {}
+    parcel, learned = gather(Chunk(picks), policy), dict[str, Any]()
+    for i, operator in enumerate(operators[: last + 1]):
+        if operator.learns:
+            if parcel.records is None or not len(parcel):
+                raise parcel.failure or RecipeError(
+                    f"no rows reach {operator.name} to learn its result types from; give it schema="
+                )
+            _log.info("%s: its function is tried on %d records to learn its columns", operator.name, len(parcel.records))
+            learned[f"learned {i}"] = _learn(operator, parcel.records, users)
+            operator.recall(learned[f"learned {i}"])
+        if i < last and operator.stateless:
+            parcel = _run(operator, parcel, policy, users)
+        if i < last and operator.serial:
+            parcel = _accumulated(operator, parcel, policy)
+        if parcel.failure is not None and is_interrupt(parcel.failure):
+            raise parcel.failure
+    return learned
+
+
+def _recall(operators: Sequence[Operator], facts: Mapping[str, Any]) -> None:
+    for i, operator in enumerate(operators):
+        if operator.learns:
+            operator.recall(facts.get(f"learned {i}"))
+
+
+def _output(operators: Sequence[Operator], schema: pa.Schema, facts: Mapping[str, Any], must_tell: bool) -> pa.Schema | None:
+    """The schema of what comes out at the end. `must_tell`: it has to be known, unless there was no row to learn it from."""
+    known: pa.Schema | None = schema
+    silent = ""
+    for operator in operators:
+        before, known = known, operator.output(known)
+        silent = operator.name if known is None and before is not None else silent
+    learned = all(f"learned {i}" in facts for i, operator in enumerate(operators) if operator.learns)
+    if known is None and must_tell and learned:
+        raise RecipeError(
+            f"on_end='pad' makes up rows, but {silent} does not tell what columns it gives: pass schema= to it, or, if it is an "
+            "operator of your own, give it a method output(schema); on_end='drop' needs neither"
+        )
+    return known
+
+
+def _accumulated(operator: Operator, parcel: Parcel, policy: Policy) -> Parcel:
+    """What a new accumulator makes of a parcel, and of its end. If it fails, it will fail again in its place."""
+    given = Serial(0, [(0, operator)], Cursor.start(1), policy, None, _TRIAL_ROWS).run([Fed(Parcel(parcel.records, End.RUN), None)])
+    full = [fed.parcel.records for fed in given.out if fed.parcel.records is not None]
+    return Parcel(Records.concat(full) if full else None, failure=given.failure or parcel.failure)
+
+
+class _Usual(NamedTuple):
+    """What rows are like: bytes in memory of one and of a row block, and tokens of one where they are estimated."""
+
+    row_bytes: int = 0
+    block_bytes: int = 0
+    row_tokens: float | None = None
+
+
+def _usual(plan: Plan, reader: Reader, unit: Unit) -> _Usual:
+    """As in the first row block of the dataset of the greatest weight that has one."""
+    for d in sorted(range(len(plan.datasets)), key=lambda d: -plan.weights[d]):
+        if len(plan.datasets[d].catalog.units):
+            try:
+                block = reader.read(d, 0, 0)
+            except ZephonError:  # it is raised again in its place
+                return _Usual()
+            if rows := len(block.rows):
+                tokens, size = plan.ratios[d]
+                row_tokens = float(block.sizes.mean()) * tokens / size if unit == "tokens" else None
+                return _Usual(block.nbytes // rows + ORIGIN.itemsize, block.nbytes, row_tokens)
+    return _Usual()
+
+
+def _first_rows(plan: Plan, reader: Reader) -> list[Pick]:
+    """The first rows that a lane draws; of the first lane that has any."""
+    for lane in range(plan.rule.turn):
+        draw, picks, rows = Draw(plan.streams(lane), plan.rule), [], _TRIAL_ROWS
+        current: dict[int, tuple[Any, npt.NDArray[np.int64]]] = {}
+        while rows and not draw.done:
+            for d, epoch, part in draw.missing():
+                block = reader.read(d, part.unit, part.block)
+                current[d] = (block, plan.datasets[d].select(part, epoch, block))
+                draw.supply(d, block.sizes[current[d][1]])
+            for run in draw.take(rows):
+                block, index = current[run.dataset]
+                picks.append(Pick(run.dataset, run.epoch, block, index[run.start : run.stop]))
+                rows -= run.stop - run.start
+        if picks:
+            return picks
+    return []
+
+
+def _recipe(
+    source: WorkSource, datasets: Sequence[Dataset], operators: Sequence[Operator], options: Options, topology: Topology, batch: int
+) -> dict[str, Any]:
+    """Everything that decides the data: short values as they are, others as six bytes of their SHA-256."""
+    recipe: dict[str, Any] = {f"source {name}": value for name, value in source.settings().items()}
+    recipe |= {f"dataset {dataset.name}": dataset.settings() for dataset in datasets}
+    for i, operator in enumerate(operators):
+        recipe[f"{i + 1} {operator.name}"] = ""
+        recipe |= {f"{i + 1} {operator.name} {name}": value for name, value in operator.settings().items()}
+    recipe |= {name: getattr(options, name) for name in RECIPE if getattr(options, name) is not None}
+    recipe |= {"lanes": topology.lanes, "microbatches_per_step": topology.microbatches_per_step, "microbatch_size": batch}
+    return {name: _short(value) for name, value in recipe.items()}
+
+
+def _short(value: Any) -> Any:
+    if value is None or (isinstance(value, bool | int | float | str) and len(repr(value)) <= _SHORT):
+        return value
+    return hashlib.sha256(msgspec.msgpack.encode(value, order="deterministic")).digest()[:6]

@@ -1,0 +1,153 @@
+"""What runs on workers, many at once: gathering a chunk, and the stateless operators of a stage.
+
+Takes values and gives values; nothing here waits or touches a loop. A failure is a field of the parcel, behind the rows that
+came before it, so that it reaches the consumer in its place.
+
+Threads: everything here may run on many workers at once and keeps nothing.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from zephon_async.engine.gather import Chunk, Policy, gather
+from zephon_async.errors import BadRecord
+from zephon_async.operators import Operator, RecordFailed, Tally
+from zephon_async.records import Parcel, Records
+from zephon_async.runners import deliverable
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stateless:
+    """Consecutive stateless operators of one setting, fused into one call."""
+
+    operators: tuple[Operator, ...]
+    policy: Policy
+    gathers: bool = False
+
+    @property
+    def name(self) -> str:
+        return "+".join((*(["read"] if self.gathers else []), *(operator.name for operator in self.operators)))
+
+    @property
+    def parallelism(self) -> int | None:
+        return self.operators[0].parallelism if self.operators else None
+
+    @property
+    def concurrent(self) -> bool:
+        """Runs on the users' loop."""
+        return bool(self.operators) and self.operators[0].concurrency is not None
+
+    def run(self, work: Parcel | Chunk) -> Parcel:
+        """Apply the operators one after the other to all rows. Whatever fails is a field of the parcel."""
+        try:
+            parcel = gather(work, self.policy) if isinstance(work, Chunk) else work
+            for operator in self.operators:
+                parcel = apply(operator, parcel, self.policy)
+        except BaseException as error:
+            return Parcel(None, work.end, deliverable(error))
+        return parcel
+
+    async def run_async(self, work: Parcel) -> Parcel:
+        """The same on the users' loop."""
+        parcel = work
+        try:
+            for operator in self.operators:
+                parcel = await apply_async(operator, parcel, self.policy)
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            return Parcel(None, work.end, deliverable(error))
+        return parcel
+
+
+def apply(operator: Operator, parcel: Parcel, policy: Policy) -> Parcel:
+    """Apply one operator. Rows behind a failing one are given up, those before it go on."""
+    outcome = _Outcome(operator, parcel, policy)
+    while (rest := outcome.rest) is not None:
+        tally: Tally = Counter()
+        try:
+            records = operator.apply(rest, tally)
+        except RecordFailed as failed:
+            outcome.failed(failed, tally)
+        except BaseException as error:
+            outcome.failed(_find(operator, rest, error), Counter())
+        else:
+            outcome.given(records, tally)
+    return outcome.parcel()
+
+
+async def apply_async(operator: Operator, parcel: Parcel, policy: Policy) -> Parcel:
+    """`apply` for an operator with `concurrency`."""
+    outcome = _Outcome(operator, parcel, policy)
+    while (rest := outcome.rest) is not None:
+        tally: Tally = Counter()
+        try:
+            records = await operator.apply_async(rest, tally)
+        except RecordFailed as failed:
+            outcome.failed(failed, tally)
+        else:
+            outcome.given(records, tally)
+    return outcome.parcel()
+
+
+class _Outcome:
+    """What has become of a parcel so far, and the rows that are still to be done."""
+
+    def __init__(self, operator: Operator, parcel: Parcel, policy: Policy) -> None:
+        self._operator, self._parcel, self._policy = operator, parcel, policy
+        self.rest: Records | None = parcel.records if len(parcel) else None
+        self._pieces: list[Records] = []
+        self._failure = parcel.failure
+        self._tally: Tally = Counter(parcel.counts)
+
+    def given(self, records: Records, tally: Tally) -> None:
+        """What the operator gave for all of `rest`."""
+        wrong = ""
+        if not isinstance(records, Records):
+            wrong = f"{type(records).__name__}, not Records"
+        elif len(records.origins) != records.columns.num_rows:
+            wrong = f"{records.columns.num_rows} rows and {len(records.origins)} origins; take or slice Records as a whole"
+        if wrong:
+            self._failure, self.rest = TypeError(f"{self._operator.name}: apply gave {wrong}"), None
+        else:
+            self.done(records, tally)
+
+    def done(self, records: Records | None, tally: Tally) -> None:
+        self._tally.update(tally)
+        if records is not None and len(records):
+            self._pieces.append(records)
+        self.rest = None
+
+    def failed(self, failed: RecordFailed, tally: Tally) -> None:
+        assert self.rest is not None
+        rest, cause = self.rest, failed.__cause__ or failed
+        self.done(failed.done, tally)
+        if isinstance(cause, BadRecord) and self._policy.quarantine:
+            self._policy.skip(rest, failed.at, cause, self._tally)
+            self.rest = rest.slice(failed.at + 1, len(rest)) if failed.at + 1 < len(rest) else None
+            return
+        place = self._policy.place(rest, failed.at) if failed.at < len(rest) else "an unknown record"
+        if isinstance(cause, BadRecord):
+            cause.args = (f"{place}: {cause}",)
+        cause.add_note(f"zephon_async: in {self._operator.name}, {place}")
+        self._failure = deliverable(cause)
+
+    def parcel(self) -> Parcel:
+        records = Records.concat(self._pieces) if self._pieces else None
+        return Parcel(records, self._parcel.end, self._failure, self._tally)
+
+
+def _find(operator: Operator, records: Records, error: BaseException) -> RecordFailed:
+    """Which record made a row-wise operator fail as a whole: halve until it is alone."""
+    done: list[Records] = []
+    start, stop, failing = 0, len(records), error
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        try:
+            done.append(operator.apply(records.slice(start, middle), Counter()))
+            start = middle
+        except RecordFailed as failed:
+            failing, stop = failed.__cause__ or failed, middle
+        except BaseException as raised:
+            failing, stop = raised, middle
+    found = RecordFailed(start, Records.concat(done) if done else None)
+    found.__cause__ = failing
+    return found

@@ -1,0 +1,147 @@
+"""The faces of a run: iterators for plain code, asyncio and trio.
+
+Each waits in its own way and takes in one synchronous step, after the last point at which it could be cancelled; so a cancelled
+or timed-out `next` loses nothing.
+
+Threads: an iterator shares the run, which has a lock; `_starting` guards the start of an `AsyncBatches`, which is in a thread.
+"""
+
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Self
+
+from zephon_async.batch import Batch, fill_rows
+from zephon_async.engine import Consumed, Failed, Finished, Prepared, Run, Taken
+from zephon_async.errors import InternalError
+from zephon_async.records import Records
+
+if TYPE_CHECKING:
+    import anyio
+
+
+class Batches:
+    """Batches for a plain `for`."""
+
+    def __init__(self, run: Run, prepared: Prepared, consumed: Consumed, keep: object = None) -> None:
+        self._taker, self._consumed, self._keep = _Taker(run, prepared), consumed, keep
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Batch:
+        began = perf_counter()
+        while True:
+            there: SimpleQueue[None] = (
+                SimpleQueue()
+            )  # no lock, see runners/threads.py; no Event, on which a signal handler would hang
+            waker = partial(there.put, None)
+            taken = self._taker.take(waker)
+            if taken is not None:
+                break
+            try:
+                there.get()
+            except BaseException:
+                self._taker.forget(waker)
+                raise
+        if isinstance(taken, Finished):
+            raise StopIteration
+        self._consumed.add(perf_counter() - began)
+        return taken
+
+
+class AsyncBatches:
+    """Batches for `async for`. The run is started by the first `__anext__`, in a thread, since it reads files."""
+
+    def __init__(self, begin: Callable[[], tuple[Run, Prepared]], consumed: Consumed) -> None:
+        self._begin, self._consumed = begin, consumed
+        self._starting = threading.Lock()
+        self._taker: _Taker | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Batch:
+        import anyio
+
+        began = perf_counter()
+        if self._taker is None:
+            await anyio.to_thread.run_sync(self._start, abandon_on_cancel=True)
+        assert self._taker is not None
+        await anyio.lowlevel.checkpoint()
+        while True:
+            there = anyio.Event()
+            waker = _waker(there)
+            taken = self._taker.take(waker)
+            if taken is not None:
+                break
+            try:
+                await there.wait()
+            except BaseException:
+                self._taker.forget(waker)
+                raise
+        if isinstance(taken, Finished):
+            raise StopAsyncIteration
+        self._consumed.add(perf_counter() - began)
+        return taken
+
+    def _start(self) -> None:
+        """Once, however often a `__anext__` that waits for it is cancelled: its thread goes on."""
+        with self._starting:
+            if self._taker is None:
+                self._taker = _Taker(*self._begin())
+
+
+class _Taker:
+    """Takes microbatches from a run and makes batches of them; keeps its failure, to be raised again ever after."""
+
+    def __init__(self, run: Run, prepared: Prepared) -> None:
+        self._run, self._names, self._schema = run, prepared.names, prepared.output
+        self._size = int(prepared.recipe["microbatch_size"])
+        self._failed: Failed | None = None
+
+    def take(self, waker: Callable[[], None]) -> Batch | Finished | None:
+        """The next batch; None where it is not there yet, and `waker` will be called."""
+        if self._failed is None:
+            taken = self._run.take(self._batch, waker)
+            if not isinstance(taken, Failed):
+                return taken
+            self._failed = taken
+        raise self._failed.error.with_traceback(self._failed.traceback)
+
+    def forget(self, waker: Callable[[], None]) -> None:
+        """Nobody waits for this waker any more."""
+        self._run.forget(waker)
+
+    def _batch(self, taken: Taken) -> Batch:
+        records, filled = taken.records, taken.filled
+        if records is None:
+            if self._schema is None:
+                raise InternalError("a microbatch is to be made up, and its schema is not known")
+            filled = self._size
+            records = fill_rows(self._schema, filled)
+        elif filled:
+            records = Records.concat([records, fill_rows(records.columns.schema, filled)])
+        return Batch(records, self._names, step=taken.step, lane=taken.lane, number=taken.number, filled=filled)
+
+
+def _waker(there: "anyio.Event") -> Callable[[], None]:
+    """A call for any thread that sets an event of the running loop; a loop that has ended is a consumer that has gone."""
+    trio: Any = sys.modules.get("trio")
+    if trio is not None and trio.lowlevel.in_trio_run():
+        token = trio.lowlevel.current_trio_token()
+        return lambda: _quietly(trio.RunFinishedError, token.run_sync_soon, there.set)
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    return lambda: _quietly(RuntimeError, loop.call_soon_threadsafe, there.set)
+
+
+def _quietly(gone: type[Exception], call: Callable[..., Any], *args: Any) -> None:
+    try:
+        call(*args)
+    except gone:
+        return

@@ -1,0 +1,224 @@
+"""A dataset: named data of one format, as files of this machine or as in-memory tables.
+
+`from_path` lists the files at once, so what is wrong with a path is said where it is written; footers and lines are read when the
+catalog is first asked for. A dataset is a value: only the catalog and the row counts are made later, once.
+
+Threads: values, but for `_Once`, which has a lock.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from zephon_async.checks import checks_call, whole
+from zephon_async.errors import DatasetError, RecipeError
+from zephon_async.io.catalog import UNIT, Catalog, Shard
+from zephon_async.io.conform import canonical_field
+from zephon_async.io.formats import Measure, find_format, pick_shards, reading
+from zephon_async.io.in_memory import tables_of_arrow, tables_of_rows
+from zephon_async.io.stores import LocalStore, MemoryStore, Source, Store
+from zephon_async.kinds import type_name
+
+Pins: TypeAlias = pa.Schema | Mapping[str, pa.DataType]
+UNIT_BYTES, BLOCK_BYTES = 16 << 20, 1 << 20
+
+
+class _Once:
+    """What is made from a dataset when it is first asked for; not copied along with it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._made: dict[str, Any] = {}
+
+    def get(self, name: str, make: Callable[[], Any]) -> Any:
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = make()
+            return self._made[name]
+
+    def __reduce__(self) -> tuple[type["_Once"], tuple[()]]:
+        return _Once, ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dataset:
+    """Named data: `from_path`, `from_dict`, `from_arrow`.
+
+    shards: in the byte order of their names. ignored: what was seen beside them. schema: types that were pinned, by column.
+    unit_bytes, block_bytes: about how large units and row blocks are made; part of the recipe.
+    """
+
+    name: str
+    format: str
+    store: Store = field(repr=False)
+    shards: tuple[Shard, ...] = field(repr=False)
+    ignored: tuple[str, ...] = field(default=(), repr=False)
+    schema: pa.Schema | None = field(default=None, repr=False)
+    unit_bytes: int = UNIT_BYTES
+    block_bytes: int = BLOCK_BYTES
+    _once: _Once = field(default_factory=_Once, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise RecipeError(f"the name of a dataset is a text, not {self.name!r}")
+        for setting in ("unit_bytes", "block_bytes"):
+            object.__setattr__(self, setting, whole(f"dataset {self.name!r}: {setting}", getattr(self, setting), 1))
+
+    @staticmethod
+    @checks_call
+    def from_path(
+        name: str,
+        path: str | os.PathLike[str],
+        *,
+        format: str | None = None,
+        schema: Pins | None = None,
+        unit_bytes: int = UNIT_BYTES,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> "Dataset":
+        """The files that a path stands for: a file, a folder (all that is below it), or a glob where no such path exists.
+
+        format: the name of the format; needed where a folder holds two, or where a file's suffix does not tell it.
+        schema: types of columns; what does not fit them is a bad record. Others are found by a look at the data.
+        Raises `DatasetError` where there is nothing to read, `RecipeError` for settings that cannot be meant.
+        """
+        text = os.fspath(path) if isinstance(path, os.PathLike) else path
+        if not isinstance(text, str) or "\0" in text:
+            raise RecipeError(f"dataset {name!r}: the path is a text or a pathlib.Path, not {path!r:.80}")
+        if format is not None and not isinstance(format, str):
+            raise RecipeError(f"dataset {name!r}: format is {format!r:.80}: it must be the name of a format, such as 'jsonl'")
+        if "://" in text and not os.path.lexists(text):
+            raise RecipeError(f"dataset {name!r}: no store reads {text.split('://')[0]}:// paths; give a path of this machine")
+        try:
+            store = LocalStore(text)
+            picked, names = pick_shards(text, store.names, format, store.explicit)
+            shards = tuple(store.shard(shard) for shard in sorted(names, key=os.fsencode))
+        except (DatasetError, RecipeError) as error:
+            raise type(error)(f"dataset {name!r}: {error}") from error.__cause__
+        ignored = {*store.ignored, *store.names}.difference(names)
+        listed = tuple(sorted((os.fsencode(other).decode("utf-8", "backslashreplace") for other in ignored), key=str.encode))
+        return Dataset(name, picked, store, shards, listed, _pins(name, schema), unit_bytes, block_bytes)
+
+    @staticmethod
+    @checks_call
+    def from_dict(
+        name: str,
+        rows: Mapping[Any, Any] | Sequence[Any],
+        *,
+        schema: Pins | None = None,
+    ) -> "Dataset":
+        """In-memory rows: values by the name of a column, or dicts, or dicts by the number of a shard (`InMemoryShard` or list).
+
+        Nested values are kept as JSON text, but for lists of whole numbers.
+        """
+        pins = _pins(name, schema)
+        return _in_memory(name, tables_of_rows(name, rows, pins), pins)
+
+    @staticmethod
+    @checks_call
+    def from_arrow(
+        name: str,
+        table: pa.Table | pa.RecordBatch | Mapping[str, pa.Table | pa.RecordBatch],
+        *,
+        schema: Pins | None = None,
+    ) -> "Dataset":
+        """An Arrow table or record batch; or several, by the name of a shard."""
+        return _in_memory(name, tables_of_arrow(name, table), _pins(name, schema))
+
+    @checks_call
+    def with_sizes(self, *, unit_bytes: int = UNIT_BYTES, block_bytes: int = BLOCK_BYTES) -> "Dataset":
+        """The same data in units and row blocks of other sizes."""
+        return replace(self, unit_bytes=unit_bytes, block_bytes=block_bytes, _once=_Once())
+
+    def open(self, shard: int) -> Source:
+        """A shard as bytes."""
+        return self.store.open(self.name, self.shards[shard])
+
+    def catalog(self) -> Catalog:
+        """Its shards and their units. Reads footers, or counts small data, when first called."""
+        catalog: Catalog = self._once.get("catalog", self._make_catalog)
+        return catalog
+
+    def ids(self) -> npt.NDArray[np.int64]:
+        """The numbers of the shards: int64[shards]."""
+        return np.arange(len(self.shards))
+
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Rows of each shard: int64[shards]. Reads all of it where rows are not known otherwise."""
+        return self._once.get("counts", self._make_counts).copy()  # type: ignore[no-any-return]
+
+    def total(self) -> int:
+        """All rows."""
+        return int(self.counts().sum())
+
+    def __len__(self) -> int:
+        return self.total()
+
+    def __bool__(self) -> bool:
+        return True  # a dataset is there even where it has no rows; asking must not count them
+
+    def shard_count(self) -> int:
+        """How many shards there are."""
+        return len(self.shards)
+
+    def raw_bytes(self) -> npt.NDArray[np.int64]:
+        """Bytes of each shard: int64[shards]."""
+        return np.array([shard.size for shard in self.shards], np.int64)
+
+    def settings(self) -> dict[str, Any]:
+        """What of it decides the data, as plain values: for the fingerprint. No roots and no times."""
+        catalog = self.catalog()
+        counts = self.counts().tolist() if catalog.measure == "rows" else [None] * len(self.shards)
+        return {
+            "name": self.name,
+            "format": self.format,
+            "shards": [[shard.name, shard.size, rows] for shard, rows in zip(self.shards, counts, strict=True)],
+            "unit_bytes": self.unit_bytes,
+            "block_bytes": self.block_bytes,
+            "schema": {f.name: type_name(f) for f in sorted(self.schema or (), key=lambda f: str(f.name))},
+        }
+
+    def guard(self) -> dict[str, str]:
+        """What changes when a shard does, by name: for a warning, not for the fingerprint."""
+        return {shard.name: f"{shard.size}/{shard.tag}" for shard in self.shards}
+
+    def _make_catalog(self) -> Catalog:
+        measure = find_format(self.format).measure(sum(shard.size for shard in self.shards))
+        return Catalog(self.name, self.format, self.shards, self._units(measure), measure, self.ignored)
+
+    def _make_counts(self) -> npt.NDArray[np.int64]:
+        catalog = self.catalog()
+        units = catalog.units if catalog.measure == "rows" else self._units("rows")
+        return np.bincount(units["shard"], units["length"], len(self.shards)).astype(np.int64)
+
+    def _units(self, measure: Measure) -> npt.NDArray[Any]:
+        form = find_format(self.format)
+        units: list[tuple[int, ...]] = []
+        for shard in range(len(self.shards)):
+            source = self.open(shard)
+            with reading(source, self.format):
+                spans = form.units(source, measure, self.unit_bytes, self.block_bytes)
+            units.extend((shard, *span) for span in spans if span.length)
+        return np.array(units, UNIT)
+
+
+def _in_memory(name: str, tables: Mapping[str, pa.Table], pins: pa.Schema | None) -> Dataset:
+    store = MemoryStore(tables)
+    return Dataset(name, "memory", store, tuple(map(store.shard, sorted(tables, key=str.encode))), schema=pins)
+
+
+def _pins(name: str, schema: Pins | None) -> pa.Schema | None:
+    if schema is None:
+        return None
+    try:
+        pinned = schema if isinstance(schema, pa.Schema) else pa.schema(list(schema.items()))
+    except (TypeError, ValueError, AttributeError) as error:
+        raise RecipeError(f"dataset {name!r}: schema= is a pyarrow.Schema or pyarrow types by column name ({error})") from error
+    if twice := [column for column in pinned.names if pinned.names.count(column) > 1]:
+        raise RecipeError(f"dataset {name!r}: schema= names the column {twice[0]!r} twice")
+    return pa.schema(list(map(canonical_field, pinned)))

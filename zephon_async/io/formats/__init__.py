@@ -1,0 +1,91 @@
+"""The formats, and how one is found: by name, or by the suffix of a shard.
+
+A format of another package takes part through an entry point of the group `zephon_async.formats` that names a `Format`.
+A format's own library is loaded when the format is first used.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import cast
+
+from zephon_async.errors import DatasetError, RecipeError
+from zephon_async.io.formats.base import Decoded, Decoder, Format, Measure, UnitSpan, reading
+
+__all__ = ["Decoded", "Decoder", "Format", "Measure", "UnitSpan", "find_format", "pick_shards", "reading"]
+
+_TABLE = {  # name: (suffixes, module, in which the format is FORMAT)
+    "jsonl": ((".jsonl", ".ndjson"), "zephon_async.io.formats.jsonl"),
+    "parquet": ((".parquet", ".pq"), "zephon_async.io.formats.parquet"),
+    "arrow": ((".arrow", ".ipc", ".feather"), "zephon_async.io.formats.arrow"),
+    "memory": ((), "zephon_async.io.formats.memory"),
+}
+
+
+@lru_cache(maxsize=1)
+def _foreign() -> dict[str, Format]:
+    return {point.name: cast(Format, point.load()) for point in entry_points(group="zephon_async.formats")}
+
+
+def _suffixes() -> dict[str, str]:
+    """The name of the format of each known suffix."""
+    known = {suffix: name for name, (suffixes, _) in _TABLE.items() for suffix in suffixes}
+    return known | {suffix: name for name, form in _foreign().items() for suffix in form.suffixes}
+
+
+def find_format(name: str) -> Format:
+    """The format of a name. Raises `RecipeError` with the nearest right name where there is none."""
+    if name in _foreign():
+        return _foreign()[name]
+    if name in _TABLE:
+        return cast(Format, import_module(_TABLE[name][1]).FORMAT)
+    raise _unknown(name)
+
+
+def _unknown(name: str) -> RecipeError:
+    names = sorted({*_TABLE, *_foreign()} - {"memory"})
+    near = get_close_matches(name.lower(), [*names, *_suffixes()], 1)
+    hint = f"did you mean {_suffixes().get(near[0], near[0])!r}? " if near else ""
+    return RecipeError(f"there is no format {name!r}; {hint}known: {', '.join(names)}")
+
+
+def pick_shards(path: str, names: Iterable[str], form: str | None, explicit: bool) -> tuple[str, list[str]]:
+    """The format of what lies under a path, and those names that are its shards.
+
+    form: the name of the format, where it was said. explicit: the one file was named itself, so its suffix need not be known.
+    Raises `DatasetError` where nothing is a shard, or where two formats are there and none was said.
+    """
+    if form is not None and not find_format(form).suffixes:
+        raise _unknown(form)
+    known = _suffixes()
+    found: dict[str, list[str]] = {}
+    unknown = []
+    for name in names:
+        # the longest suffix counts, so that .jsonl.gz is not taken for .gz
+        endings = [suffix for suffix in known if name.lower().endswith(suffix)]
+        if endings:
+            found.setdefault(known[max(endings, key=len)], []).append(name)
+        else:
+            unknown.append(name)
+    if explicit and form is not None:
+        return form, [*unknown, *(name for several in found.values() for name in several)]
+    if form is None and len(found) > 1:
+        examples = "; ".join(f"{kind}: {min(several)!r}" for kind, several in sorted(found.items()))
+        raise DatasetError(f"{path!r} holds more than one format ({examples}): say which with format=")
+    picked = form if form is not None else next(iter(found), "")
+    if picked not in found:
+        wanted = f"no shard of the format {form!r}" if form else "no shard"
+        raise DatasetError(f"{path!r} holds {wanted}; known suffixes: {' '.join(sorted(known))}{_seen(unknown, found)}")
+    return picked, found[picked]
+
+
+def _seen(unknown: list[str], found: dict[str, list[str]]) -> str:
+    others = sorted(
+        [*unknown, *(name for several in found.values() for name in several)], key=lambda name: name.encode("utf-8", "replace")
+    )
+    if not others:
+        return ""
+    shown = ", ".join(repr(name) for name in others[:5])
+    return f"; ignored: {shown}" + (f" and {len(others) - 5:,} more" if len(others) > 5 else "")

@@ -1,0 +1,129 @@
+"""What a format promises.
+
+A format says which units a shard has (from its footer or headers, or from its bytes where that is cheap), which columns its
+first rows have, and makes the `Decoder` that reads one row block of a unit as Arrow. It reads through a `Source` alone and
+keeps no state: what stays open between row blocks is in the `Pool` that the decoder is given.
+
+Threads: formats and decoders are values; any thread may call them at any time.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from zephon_async.checks import hint
+from zephon_async.errors import ShardError
+from zephon_async.io.conform import canonical_field
+from zephon_async.io.pool import Pool
+from zephon_async.io.stores import Source
+
+Measure: TypeAlias = Literal["rows", "bytes"]
+MOST_ROWS = 4096  # of a row block, where rows are counted
+
+
+class UnitSpan(NamedTuple):
+    """A unit of a shard: the fields of catalog.UNIT but the shard."""
+
+    start: int
+    stop: int
+    first: int
+    length: int
+    block: int
+
+
+class Decoded(NamedTuple):
+    """A decoded row block: its number in the unit, its columns, the row of each in the shard (int64[n]), what is bad and why."""
+
+    block: int
+    columns: pa.RecordBatch
+    rows: npt.NDArray[np.int64]
+    bad: Mapping[int, str]
+
+
+class Decoder(Protocol):
+    """Reads row blocks of the shards of one format."""
+
+    in_order: bool
+    """Whether a block is cheaper to read right after the one before it, so that it should not be read at the same time."""
+
+    def read(self, source: Source, unit: Any, blocks: range) -> Sequence[Decoded]:
+        """Neighbouring row blocks of a unit (a record of catalog.UNIT), and others that were decoded on the way to them."""
+
+    def row_name(self, source: Source, row: int) -> str:
+        """What messages call a row. It may read, and is asked only when a message is made."""
+
+
+class Format(Protocol):
+    """How the bytes of a shard are rows."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Of the names of its shards, in lower case."""
+
+    @property
+    def typed(self) -> bool:
+        """Whether its shards say themselves of which types their columns are."""
+
+    def measure(self, total_bytes: int) -> Measure:
+        """What the units of a dataset of so many bytes are measured in: rows where they can be told without a full read."""
+
+    def units(self, source: Source, measure: Measure, unit_bytes: int, block_bytes: int) -> Sequence[UnitSpan]:
+        """The units of a shard, in their order. Empty ones may be among them."""
+
+    def look(self, source: Source, unit: Any, block_bytes: int, columns: Collection[str] | None) -> pa.Schema:
+        """Of the columns asked for, those in the first row block of a unit, with their types: `null` where only nulls were seen."""
+
+    def decoder(self, schema: pa.Schema, required: Collection[str], pool: Pool) -> Decoder:
+        """A decoder that gives exactly the columns of `schema`, null where a shard lacks one that is not required."""
+
+
+def rows_per_block(rows: int, nbytes: int, block_bytes: int) -> int:
+    """Rows of a row block of about `block_bytes`, for `rows` rows of `nbytes` bytes in all."""
+    return min(max(block_bytes * rows // max(nbytes, 1), 1), MOST_ROWS)
+
+
+def span_of(unit: Any, block: int) -> tuple[int, int]:
+    """Where row block `block` of a unit measured in rows begins in the unit, and how many rows it has."""
+    begin = block * int(unit["block"])
+    return begin, min(int(unit["block"]), int(unit["length"]) - begin)
+
+
+def rows_of(unit: Any, block: int) -> npt.NDArray[np.int64]:
+    """The rows in the shard of a row block of a unit measured in rows."""
+    begin, rows = span_of(unit, block)
+    return np.arange(rows) + (int(unit["first"]) + begin)
+
+
+def check_columns(source: Source, schema: pa.Schema, wanted: Collection[str], required: Collection[str]) -> list[str]:
+    """The wanted columns that a file has, in its order. Raises `ShardError` for a required one that is not there."""
+    names = schema.names
+    if missing := sorted(set(required).difference(names)):
+        raise ShardError(
+            f"{source.where}: there is no column {missing[0]!r}; its columns are {', '.join(map(repr, names)) or 'none'}"
+            f"{hint(missing[0], names)}"
+        )
+    present = [name for name in names if name in wanted]
+    if twice := sorted({name for name in present if present.count(name) > 1}):
+        raise ShardError(f"{source.where}: has two columns named {twice[0]!r}")
+    return present
+
+
+def looked(schema: pa.Schema, columns: Collection[str] | None) -> pa.Schema:
+    """The columns asked for of a file's own schema, with canonical types; marks on fields stay."""
+    return pa.schema([canonical_field(field) for field in schema if columns is None or field.name in columns])
+
+
+@contextmanager
+def reading(source: Source, form: str) -> Iterator[None]:
+    """Turn what Arrow says of a broken shard into a `ShardError` that names it."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise ShardError(f"{source.where}: cannot be read as {form}: {str(error).strip()}") from error

@@ -1,0 +1,108 @@
+"""Reads row blocks of several datasets as blocks of one schema.
+
+Takes the numbers of a dataset, a unit of its catalog and a row block; gives a `Block`: its columns conform to the schema exactly,
+and what did not fit is null and named in `bad`. It waits for storage and computes, so it runs on workers.
+
+Threads: any number at once. Datasets and decoders are values; what stays open between reads is in a `Pool`, which has a lock.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from zephon_async.errors import BadRecord, ZephonError
+from zephon_async.io.dataset import Dataset
+from zephon_async.io.formats import Decoded, Decoder, find_format, reading
+from zephon_async.io.pool import Pool
+from zephon_async.io.stores import Source
+from zephon_async.records import Block
+
+OPEN_BYTES = 64 << 20
+
+
+class Reader:
+    """Row blocks of datasets.
+
+    schema: what every block has, see `schema.unify`. size_of: the size of each row of a batch in the plan's unit, at least 1.
+    required: columns that no shard of a format with columns may lack. open_bytes: bound of what stays open between reads.
+    """
+
+    def __init__(
+        self,
+        datasets: Sequence[Dataset],
+        schema: pa.Schema,
+        size_of: Callable[[pa.RecordBatch], npt.NDArray[np.int64]],
+        *,
+        required: Collection[str] = (),
+        open_bytes: int = OPEN_BYTES,
+    ) -> None:
+        self.datasets = tuple(datasets)
+        self.schema = schema
+        self._size_of = size_of
+        self._pool = Pool(open_bytes)
+        self._decoders: dict[str, Decoder] = {
+            name: find_format(name).decoder(schema, required, self._pool) for name in sorted({d.format for d in self.datasets})
+        }
+
+    def read(self, dataset: int, unit: int, block: int) -> Block:
+        """One row block. Raises `ShardError` where the shard cannot be read, has changed, or lacks a required column."""
+        return self.read_several(dataset, unit, range(block, block + 1))[block]
+
+    def read_several(self, dataset: int, unit: int, blocks: range) -> dict[int, Block]:
+        """Neighbouring row blocks, with others of their unit that were decoded on the way to them, by number."""
+        of = self.datasets[dataset]
+        catalog = of.catalog()
+        place = catalog.units[unit]
+        source = of.open(int(place["shard"]))
+        decoder = self._decoders[of.format]
+        with reading(source, of.format):
+            decoded = decoder.read(source, place, blocks)
+        return {one.block: self._block(one, place, catalog.measure == "bytes", source, decoder) for one in decoded}
+
+    def row_name(self, dataset: int, shard: int, row: int) -> str:
+        """What messages call a row of a shard. It may read."""
+        of = self.datasets[dataset]
+        return _row_name(of.open(shard), self._decoders[of.format], row)
+
+    def in_order(self, dataset: int) -> bool:
+        """Whether a block of a dataset should be read after the one before it, not at the same time."""
+        return self._decoders[self.datasets[dataset].format].in_order
+
+    def close(self) -> None:
+        """Let go of what stands open."""
+        self._pool.clear()
+
+    def _block(self, decoded: Decoded, unit: Any, in_bytes: bool, source: Source, decoder: Decoder) -> Block:
+        rows = decoded.rows
+        begin = decoded.block * int(unit["block"])
+        places = rows - int(unit["start"]) if in_bytes else np.arange(begin, begin + len(rows))
+        bad = {row: _BadRow(source, decoder, int(rows[row]), reason) for row, reason in decoded.bad.items()}
+        return Block(decoded.columns, int(unit["shard"]), rows, places, self._size_of(decoded.columns), bad)
+
+
+def _row_name(source: Source, decoder: Decoder, row: int) -> str:
+    try:
+        return decoder.row_name(source, row)
+    except ZephonError:
+        return f"row {row:,}"  # the shard is gone by now
+
+
+class _BadRow(BadRecord):
+    """A bad record that finds out the number of its line when it is asked what it has to say."""
+
+    def __init__(self, source: Source, decoder: Decoder, row: int, reason: str) -> None:
+        super().__init__(reason)
+        self._source, self._decoder, self._row, self.reason = source, decoder, row, reason
+
+    def __str__(self) -> str:
+        return f"{self._source.where}, {_row_name(self._source, self._decoder, self._row)}: {self.reason}"
+
+    def __reduce__(self) -> tuple[type[BadRecord], tuple[str]]:
+        return BadRecord, (str(self),)
+
+
+_BadRow.__name__ = _BadRow.__qualname__ = BadRecord.__name__  # what users see, in a traceback too
+_BadRow.__module__ = BadRecord.__module__

@@ -1,0 +1,77 @@
+"""What a store and a source promise.
+
+A `Store` knows the names of a dataset's files, relative to its root, and opens one as a `Source`: bytes that can be read at any
+place. A source keeps nothing open between reads, and a read of a shard that has changed since it was listed is a `ShardError`.
+
+Threads: stores and sources are values; any thread may read from one at any time. A `SourceFile` belongs to one thread at a time.
+"""
+
+import io
+from typing import Protocol
+
+from zephon_async.io.catalog import Shard
+
+
+class Source(Protocol):
+    """One shard, as bytes."""
+
+    @property
+    def where(self) -> str:
+        """What messages call it: "dataset 'wiki', shard 'a.jsonl'"."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly `length` bytes from `offset` on; anything else is a `ShardError`."""
+
+
+class Store(Protocol):
+    """The files of one dataset."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All files that may be shards, relative to the root, in no order."""
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """What was seen and is no shard, whatever its suffix."""
+
+    @property
+    def explicit(self) -> bool:
+        """Whether the one file was named itself, so that its suffix need not be known."""
+
+    def shard(self, name: str) -> Shard:
+        """Size and tag of a file, now."""
+
+    def open(self, dataset: str, shard: Shard) -> Source:
+        """A shard as bytes."""
+
+
+class SourceFile(io.RawIOBase):
+    """A source as a file object, for libraries that want one."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        self._source = source
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(self._source.size - self._at, 0)
+        piece = self._source.read(self._at, left if size is None or size < 0 else min(size, left))
+        self._at += len(piece)
+        return piece

@@ -1,0 +1,31 @@
+"""The steps of a pipeline: one file each. `base` says what an operator promises."""
+
+from zephon_async.operators.accumulate import Accumulate
+from zephon_async.operators.base import Accumulator, Columns, Operator, RecordFailed, Tally
+from zephon_async.operators.decode_text import DecodeText
+from zephon_async.operators.filter import Filter
+from zephon_async.operators.flat_map import FlatMap
+from zephon_async.operators.functions import is_interrupt
+from zephon_async.operators.map import Map
+from zephon_async.operators.map_batches import MapBatches
+from zephon_async.operators.pack_flat import PackFlat
+from zephon_async.operators.shuffle import Shuffle
+from zephon_async.operators.tokenize import Tokenize
+
+__all__ = [
+    "Accumulate",
+    "Accumulator",
+    "Columns",
+    "DecodeText",
+    "Filter",
+    "FlatMap",
+    "Map",
+    "MapBatches",
+    "Operator",
+    "PackFlat",
+    "RecordFailed",
+    "Shuffle",
+    "Tally",
+    "Tokenize",
+    "is_interrupt",
+]

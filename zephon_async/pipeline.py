@@ -1,0 +1,382 @@
+"""The fluent face: a recipe that grows by one call an operator, and three ways to iterate it.
+
+`Pipeline` knows the operators; no operator knows `Pipeline`. Building it reads nothing. What is needed of the data is found out
+at the first of iter(), checkpoint(), restore() and explain(); then the recipe is fixed.
+
+A pipeline is iterated once at a time. `for` and `async for` (asyncio and trio) are thin faces over the same engine; iterating again
+begins at the last restored state, else at the start, and ends the iteration before.
+"""
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from threading import RLock
+from typing import Any, Self, get_args
+
+from zephon_async.batch import Batch
+from zephon_async.checks import checked, checks_call, one_of, whole
+from zephon_async.engine import (
+    CLOSE_S,
+    HURRY_S,
+    Consumed,
+    Engine,
+    GlooAgreement,
+    Policy,
+    Prepared,
+    Run,
+    Statistics,
+    compile_chain,
+    differences,
+    guards,
+    prepare,
+    warn_of_changes,
+)
+from zephon_async.errors import CheckpointError, ClosedError, RecipeError
+from zephon_async.explain import explain
+from zephon_async.faces import AsyncBatches, Batches
+from zephon_async.lanes import PartialStep, RankState, Start, resume, spans
+from zephon_async.operators import (
+    Accumulate,
+    DecodeText,
+    Filter,
+    FlatMap,
+    Map,
+    MapBatches,
+    Operator,
+    PackFlat,
+    Shuffle,
+    Tokenize,
+)
+from zephon_async.options import Options
+from zephon_async.runners import RUNNERS
+from zephon_async.work import WorkSource
+
+
+@checks_call
+class Pipeline:
+    """A loader: a source, operators in their order, and `batch` at the end.
+
+    Every builder method changes this pipeline and gives it back. Settings that cannot be meant raise `RecipeError` at once.
+
+    Threads: `_lock` guards the start, the run under way and the restored state, so any thread may ask for a checkpoint or close. It
+    is re-entrant, since a signal may come in between.
+    """
+
+    def __init__(self, source: WorkSource) -> None:
+        if isinstance(source, type) or not isinstance(source, WorkSource):
+            example = "StaticMixtureWorkSource(datasets=[...], mixture={...})"
+            raise RecipeError(f"Pipeline() takes a work source, such as {example}, not {source!r:.80}")
+        self._source = source
+        self._operators: list[Operator] = []
+        self._batch: int | None = None
+        self._options = Options()
+        self._lock = RLock()
+        self._prepared: Prepared | None = None
+        self._guards: tuple[bytes, ...] = ()
+        self._engine: Engine | None = None
+        self._restored: Start | None = None
+        self._run: Run | None = None
+        self._consumed = Consumed()
+        self._closed = False
+
+    # -- building ------------------------------------------------------------------------------------------------------------
+
+    @checks_call
+    def options(self, **settings: Any) -> Self:
+        """Change settings: see `Options`. Unknown names are refused with the nearest right one."""
+        self._still_open("options")
+        options = self._options.changed(settings)
+        one_of("runner", options.runner, ("auto", *RUNNERS))
+        self._options = options
+        return self
+
+    @checks_call
+    def apply(self, operator: Operator) -> Self:
+        """Add an operator of one's own: stateless, an accumulator, or both."""
+        if isinstance(operator, type) or not isinstance(operator, Operator):
+            raise RecipeError(f"apply() takes an operator, an instance such as apply(YourOperator()), not {operator!r:.80}")
+        self._still_open(operator.name)
+        if self._batch is not None:
+            raise RecipeError(f"{operator.name}() comes after batch(): batch must be the last operator")
+        if not operator.stateless and not operator.serial:
+            raise RecipeError(f"{operator.name} overrides neither apply nor accumulator, so it does nothing")
+        self._operators.append(operator)
+        return self
+
+    @checks_call
+    def map(self, fn: Callable[..., Any], **settings: Any) -> Self:
+        """Apply `fn(record: dict) -> dict` to every record; it may be `async def`. See `operators.Map`."""
+        return self._add(Map, fn, **settings)
+
+    @checks_call
+    def filter(self, fn: Callable[..., Any], **settings: Any) -> Self:
+        """Keep the records for which `fn(record: dict)` is true; it may be `async def`. See `operators.Filter`."""
+        return self._add(Filter, fn, **settings)
+
+    @checks_call
+    def flat_map(self, fn: Callable[..., Any], **settings: Any) -> Self:
+        """Turn every record into none, one or more: `fn(record: dict) -> iterable of dicts`. See `operators.FlatMap`."""
+        return self._add(FlatMap, fn, **settings)
+
+    @checks_call
+    def map_batches(self, fn: Callable[..., Any], **settings: Any) -> Self:
+        """Apply `fn(batch: pa.RecordBatch) -> pa.RecordBatch`, of `rows=` rows exactly where given. See `operators.MapBatches`."""
+        return self._add(MapBatches, fn, **settings)
+
+    @checks_call
+    def decode_text(self, fields: Sequence[str] = ("text",), **settings: Any) -> Self:
+        """Decode bytes to text. See `operators.DecodeText`."""
+        return self._add(DecodeText, fields, **settings)
+
+    @checks_call
+    def tokenize(self, tokenizer: Any = None, **settings: Any) -> Self:
+        """Turn a text column into `input_ids`. See `operators.Tokenize`."""
+        return self._add(Tokenize, tokenizer, **settings)
+
+    @checks_call
+    def pack_flat(self, max_length: int, **settings: Any) -> Self:
+        """Pack token documents into rows of `max_length` tokens. See `operators.PackFlat`."""
+        return self._add(PackFlat, max_length, **settings)
+
+    @checks_call
+    def shuffle(self, buffer_size: int = 1024, *, seed: int | None = None) -> Self:
+        """Permute every window of `buffer_size` rows; the seed is the source's when not given. See `operators.Shuffle`."""
+        return self._add(Shuffle, buffer_size, seed=self._source.seed if seed is None else seed)
+
+    @checks_call
+    def accumulate(
+        self, init: Callable[[], Any], push: Callable[..., Any], flush: Callable[..., Any] | None = None, **settings: Any
+    ) -> Self:
+        """Keep a state of one's own per lane. See `operators.Accumulate`."""
+        return self._add(Accumulate, init, push, flush, **settings)
+
+    @checks_call
+    def batch(self, microbatch_size: int) -> Self:
+        """End the pipeline: microbatches of `microbatch_size` rows."""
+        self._still_open("batch")
+        if self._batch is not None:
+            raise RecipeError("batch() was called twice")
+        self._batch = whole("microbatch_size", microbatch_size, 1)
+        return self
+
+    def _add(self, operator: type[Operator], *given: Any, **settings: Any) -> Self:
+        return self.apply(checked(operator.name, operator)(*given, **settings))
+
+    def _still_open(self, what: str) -> None:
+        if self._prepared is not None:
+            raise RecipeError(f"{what}() comes too late: the pipeline has been started; make a new one")
+
+    # -- iterating -----------------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Iterate from code without an event loop. In a coroutine it works too, but holds the loop while it waits."""
+        return Batches(*self._begin(), self._consumed, keep=self)
+
+    def __aiter__(self) -> AsyncBatches:
+        """Iterate from a coroutine, on asyncio or trio."""
+        return AsyncBatches(self._begin, self._consumed)
+
+    def _begin(self) -> "tuple[Run, Prepared]":
+        """Start a run where the last restored state says, else at the start."""
+        with self._lock:
+            if self._source.finite and self._options.dp_size > 1 and self._options.agree is None:
+                GlooAgreement(self._options).check()
+            prepared, engine = self._ready()
+            start = self._start(prepared)
+            run = Run(prepared.topology, start, self._source.finite)
+            engine.begin(run, start.cursors, self._source.finite)
+            self._run = run
+            self._consumed.reset()
+            return run, prepared
+
+    def _start(self, prepared: Prepared) -> Start:
+        return self._restored or Start.fresh(prepared.topology, sum(operator.serial for operator in self._operators))
+
+    def _ready(self, facts: Mapping[str, Any] | None = None) -> tuple[Prepared, Engine]:
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the pipeline is closed; make a new one")
+            if self._prepared is None or self._engine is None:
+                options, batch = self._options, self._batch
+                if batch is None:
+                    raise RecipeError("the pipeline has no end: call .batch(microbatch_size) last")
+                prepared = prepare(self._source, self._operators, options, batch, facts)
+                policy = Policy(
+                    prepared.names, options.on_bad_record == "quarantine", prepared.reader.row_name, options.max_bad_records
+                )
+                chain = compile_chain(self._operators, batch, options.on_end == "pad", prepared.budget.need.chunk_rows, policy)
+                self._guards = guards(self._source.datasets)
+                self._engine = Engine(options, chain, prepared.plan, prepared.reader, prepared.budget, prepared.users)
+                self._prepared = prepared
+                if self._closed:  # while this was found out; `close` does not wait for it
+                    self._engine.close_soon()
+                    raise ClosedError("the pipeline was closed while it started; make a new one")
+                weakref.finalize(self, self._engine.close_soon).atexit = False  # what is left then is closed all at once
+            return self._prepared, self._engine
+
+    # -- state ---------------------------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> bytes:
+        """The state behind the last batch that was taken: a few whole numbers a lane and dataset.
+
+        At any microbatch, from any thread, also while another waits for the next batch, also after an error and after `close`.
+        Before the first batch it is the state from which the iteration would begin.
+        """
+        with self._lock:
+            prepared = self._prepared or self._ready()[0]
+            run, start = self._run, self._start(prepared)
+        if run is not None:
+            position = run.position()
+            step, taken, cursors = position.step, position.taken, position.cursors
+        else:
+            left = set(start.left)
+            step, cursors = start.step, start.cursors
+            taken = spans(n for n in prepared.topology.numbers if n not in left)
+        return RankState(prepared.topology, step, taken, cursors, prepared.recipe, prepared.facts, self._guards).encode()
+
+    @checks_call
+    def restore(self, state: bytes | Iterable[bytes], *, partial_step: PartialStep = "refuse") -> Self:
+        """Begin the next iteration behind a checkpoint: this rank's own state, or those of all ranks where dp_size has changed.
+
+        An iteration that is under way ends with `ClosedError`. Where states of all ranks are given and dp_size is the same, this
+        rank's own is taken. What is not known of the data yet is found out now, as at the first iteration, but for what the
+        checkpoint tells (tokens per byte, learned types).
+
+        partial_step: for states in the middle of a step on another dp_size. "refuse" raises; "uneven" goes on, and in that step
+        each rank yields what is left of its range, which may be less than on others.
+
+        Raises `CheckpointError`, and stays where it was, where bytes are damaged, the recipe differs (with a list of what), the
+        states are of different runs or steps, two of one rank differ, or some are missing. Shards of the same names and sizes whose
+        times or entity tags have changed are only told in the log: data may have been copied.
+        """
+        states = [RankState.decode(each) for each in _each(state)]
+        one_of("partial_step", partial_step, get_args(PartialStep))
+        with self._lock:
+            if self._prepared is not None:
+                self._restored = self._resumed(states, self._prepared, partial_step)
+                if self._prepared.facts != states[0].facts:
+                    self._forget()
+            if self._prepared is None:
+                try:
+                    self._restored = self._resumed(states, self._ready(states[0].facts)[0], partial_step)
+                except BaseException:
+                    self._forget()  # what was found out is that of another run
+                    raise
+            warn_of_changes([each.guards for each in states], self._source.datasets)
+            if self._run is not None:
+                self._run.fail(ClosedError("the pipeline was restored to another state; iterate it again"))
+                self._run = None
+        return self
+
+    def _resumed(self, states: Sequence[RankState], prepared: Prepared, partial_step: PartialStep) -> Start:
+        for each in states:
+            differences(each.recipe, prepared.recipe)
+        return resume(states, prepared.topology, partial_step)
+
+    def _forget(self) -> None:
+        """Stand as before the start: what is needed of the data will be found out again."""
+        if self._engine is not None:
+            self._engine.close_soon()
+        self._prepared = self._engine = None
+
+    # -- looking -------------------------------------------------------------------------------------------------------------
+
+    def explain(self) -> str:
+        """The compiled plan, in text: datasets, stages, who works what, rows to the first microbatch, cost of a restore, memory."""
+        prepared, engine = self._ready()
+        return explain(prepared, engine.chain, self._options, self._source)
+
+    def statistics(self) -> Statistics:
+        """A frozen snapshot of the iteration under way, or of the last one. `print` it for a table."""
+        return Statistics() if self._engine is None else self._engine.statistics(self._consumed)
+
+    # -- closing -------------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop everything and wait for it. Closing twice is fine.
+
+        A thread that is inside code that does not return is named in a warning, after some seconds, and left. A signal handler
+        that interrupts `next` may call this too; then nothing is waited for, and `next` raises `ClosedError` behind it.
+        """
+        self._close(CLOSE_S)
+
+    async def aclose(self) -> None:
+        """`close` from a coroutine."""
+        await self._aclose(CLOSE_S)
+
+    def _close(self, timeout_s: float) -> None:
+        self._closed = True  # before the engine is looked at, as the start sets the engine before it looks at this
+        if (engine := self._engine) is not None:
+            engine.close(timeout_s)
+
+    async def _aclose(self, timeout_s: float) -> None:
+        from anyio import CancelScope, to_thread
+
+        with CancelScope(shield=True):
+            await to_thread.run_sync(self._close, timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        self._close(_patience_s(kind))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        await self._aclose(_patience_s(kind))
+
+
+def _each(state: Any) -> list[Any]:
+    """The encoded states of a call of `restore`."""
+    if isinstance(state, bytes | bytearray | memoryview):
+        return [state]
+    _refuse_path("restore", state)
+    if not isinstance(state, Iterable):
+        raise CheckpointError(f"restore() takes the bytes of a checkpoint, or a list of those of all ranks, not {state!r:.80}")
+    if not (several := list(state)):
+        raise CheckpointError("restore() was given no state: give the bytes of a checkpoint, or a list of those of all ranks")
+    return several
+
+
+def _refuse_path(who: str, state: Any) -> None:
+    if isinstance(state, str | PathLike):
+        raise CheckpointError(
+            f"{who}() takes the bytes of a checkpoint, not a path ({state!r:.80}): read the file and give its bytes"
+        )
+
+
+def _patience_s(kind: type[BaseException] | None) -> float:
+    """How long workers are waited for: not long after Ctrl-C, a cancellation or `sys.exit`."""
+    return CLOSE_S if kind is None or issubclass(kind, Exception) else HURRY_S
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSummary:
+    """What a checkpoint says, for people. lanes: output rows taken of each lane that the state brings."""
+
+    lanes: int
+    microbatches_per_step: int
+    dp_size: int
+    dp_rank: int
+    step: int
+    taken: int
+    rows: Mapping[int, int]
+    recipe: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    nbytes: int
+
+
+@checks_call
+def inspect_checkpoint(state: bytes) -> CheckpointSummary:
+    """Read a checkpoint without a pipeline. Raises `CheckpointError` where it is damaged."""
+    _refuse_path("inspect_checkpoint", state)
+    s = RankState.decode(state)
+    t = s.topology
+    taken = sum(stop - start for start, stop in s.taken)
+    rows = {lane: cursor.out for lane, cursor in s.cursors.items()}
+    return CheckpointSummary(
+        t.lanes, t.microbatches_per_step, t.dp_size, t.dp_rank, s.step, taken, rows, s.recipe, s.facts, len(state)
+    )

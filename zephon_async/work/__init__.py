@@ -1,0 +1,19 @@
+"""What to train on: sources, and the plan they make. Computed; no state, no payload."""
+
+from zephon_async.work.base import Plan, Unit, WorkSource
+from zephon_async.work.estimation import TokenEstimation, measured
+from zephon_async.work.mixture import MixtureSpec, StaticMixtureWorkSource
+from zephon_async.work.plan import DatasetPlan, LaneStream, sample_blocks
+
+__all__ = [
+    "DatasetPlan",
+    "LaneStream",
+    "MixtureSpec",
+    "Plan",
+    "StaticMixtureWorkSource",
+    "TokenEstimation",
+    "Unit",
+    "WorkSource",
+    "measured",
+    "sample_blocks",
+]

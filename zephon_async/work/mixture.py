@@ -1,0 +1,169 @@
+"""A mixture of fixed weights: `MixtureSpec` and `StaticMixtureWorkSource`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, get_args
+
+from zephon_async.checks import checks_call, flag, nearest, one_of, whole, whole_or_none
+from zephon_async.errors import RecipeError
+from zephon_async.io import Catalog, Dataset
+from zephon_async.lanes import OnExhausted, Rule
+from zephon_async.work.base import Plan, Unit
+from zephon_async.work.estimation import TokenEstimation
+from zephon_async.work.plan import DatasetPlan
+
+TOTAL = 1 << 32
+
+
+@checks_call
+@dataclass(frozen=True, slots=True)
+class MixtureSpec:
+    """Weights by dataset name: ratios of what `unit` says, in any scale. Zero leaves a dataset out."""
+
+    weights: Mapping[str, float | int | str]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.weights, Mapping) or not all(isinstance(name, str) for name in self.weights):
+            raise RecipeError(f"the mixture is {self.weights!r:.80}: give a dict of a weight for each dataset by its name")
+        if not self.weights:
+            raise RecipeError("the mixture is empty: give each dataset a weight")
+        for name, weight in self.weights.items():
+            try:
+                exact = Fraction(str(weight))
+            except (ValueError, ZeroDivisionError):
+                exact = Fraction(-1)
+            if exact < 0 or isinstance(weight, bool):
+                raise RecipeError(f"the weight of {name!r} is {weight!r}: weights are finite numbers of at least 0")
+        if not any(Fraction(str(weight)) for weight in self.weights.values()):
+            raise RecipeError(f"all weights of the mixture are 0 ({', '.join(self.weights)}): at least one must be above 0")
+
+    def exact(self) -> dict[str, int]:
+        """Whole weights above 0 whose sum is exactly 2**32, by name in byte order: largest remainders, ties by name."""
+        weights = {name: Fraction(str(self.weights[name])) for name in sorted(self.weights, key=str.encode)}
+        total = sum(weights.values())
+        shares = {name: weight / total * TOTAL for name, weight in weights.items() if weight}
+        whole = {name: int(share) for name, share in shares.items()}
+        rest = TOTAL - sum(whole.values())
+        for name in sorted(shares, key=lambda name: whole[name] - shares[name])[:rest]:
+            whole[name] += 1
+        if tiny := [name for name, weight in whole.items() if not weight]:
+            raise RecipeError(f"the weight of {tiny[0]!r} is less than 1 in {TOTAL:,} of the mixture: set it to 0 or raise it")
+        return whole
+
+
+@checks_call
+class StaticMixtureWorkSource:
+    """Datasets drawn in fixed proportions.
+
+    datasets: of different names.
+    mixture: a weight for each dataset by name, in any scale; 0 leaves it out.
+    token_estimation: how tokens per byte are found where weights are ratios of tokens.
+    unit: what the weights are ratios of: "tokens", "bytes" or "samples". None: tokens where an estimation is given, else samples.
+    seed: every dataset gets an order of its own from it.
+    shuffle: permute units, and rows inside row blocks; False: catalog order.
+    epochs: passes over the data; None never ends.
+    on_exhausted: what happens when a dataset has given its epochs: "repeat" begins it again until the longest is through, "stop"
+        ends all, "drop_out" lets the others go on.
+    max_repeats: for "repeat", how many further passes a dataset may make before it drops out.
+
+    Raises `RecipeError` for what cannot be meant.
+    """
+
+    def __init__(
+        self,
+        datasets: Iterable[Dataset],
+        mixture: MixtureSpec | Mapping[str, float | int | str],
+        *,
+        token_estimation: TokenEstimation | None = None,
+        unit: Unit | None = None,
+        seed: int = 0,
+        shuffle: bool = True,
+        epochs: int | None = 1,
+        on_exhausted: OnExhausted = "repeat",
+        max_repeats: int | None = None,
+    ) -> None:
+        everything = sorted(_datasets(datasets), key=lambda dataset: dataset.name.encode())
+        self.mixture = mixture if isinstance(mixture, MixtureSpec) else MixtureSpec(mixture)
+        _check_names([dataset.name for dataset in everything], list(self.mixture.weights))
+        self._weights = self.mixture.exact()
+        self._datasets = tuple(dataset for dataset in everything if dataset.name in self._weights)
+        if unit is not None:
+            one_of("unit", unit, get_args(Unit))
+        one_of("on_exhausted", on_exhausted, get_args(OnExhausted))
+        epochs = whole_or_none("epochs", epochs, instead=", or None for data without an end")
+        max_repeats = whole_or_none("max_repeats", max_repeats, 0)
+        if max_repeats is not None and (on_exhausted != "repeat" or epochs is None):
+            raise RecipeError(f"max_repeats={max_repeats} goes with on_exhausted='repeat' and finite epochs")
+        if token_estimation is not None and not isinstance(token_estimation, TokenEstimation):
+            raise RecipeError(f"token_estimation is {token_estimation!r}: give a TokenEstimation, such as TokenEstimation(0.25)")
+        if token_estimation is not None:
+            token_estimation.check_names(list(self.mixture.weights))
+        self.unit: Unit = unit or ("tokens" if token_estimation is not None else "samples")
+        if self.unit == "tokens" and token_estimation is None:
+            token_estimation = TokenEstimation()
+        self.token_estimation = token_estimation if self.unit == "tokens" else None
+        self.seed, self.shuffle = whole("seed", seed, instead=", so that the run can be repeated"), flag("shuffle", shuffle)
+        self.epochs, self.on_exhausted, self.max_repeats = epochs, on_exhausted, max_repeats
+
+    @property
+    def datasets(self) -> tuple[Dataset, ...]:
+        """The datasets with a weight above 0, in the byte order of their names."""
+        return self._datasets
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """The weight of each of `datasets`; their sum is 2**32."""
+        return tuple(self._weights[dataset.name] for dataset in self._datasets)
+
+    @property
+    def finite(self) -> bool:
+        """Whether the data ends."""
+        return self.epochs is not None
+
+    def settings(self) -> dict[str, Any]:
+        """What decides the data, as plain values."""
+        return {
+            "weights": dict(self._weights),
+            "unit": self.unit,
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "epochs": self.epochs,
+            "on_exhausted": self.on_exhausted,
+            "max_repeats": self.max_repeats,
+            "tokens per byte": self._pins(),  # those that are measured are recorded with the run
+        }
+
+    def _pins(self) -> dict[str, tuple[int, int]] | None:
+        """The ratios that are pinned, by dataset."""
+        if self.token_estimation is None:
+            return None
+        found = {name: self.token_estimation.pinned(name) for name in self._weights}
+        return {name: pair for name, pair in found.items() if pair is not None} or None
+
+    def plan(self, catalogs: Sequence[Catalog], ratios: Mapping[str, tuple[int, int]], lanes: int) -> Plan:
+        """The plan over `lanes`."""
+        plans = tuple(DatasetPlan(catalog, self.seed, self.shuffle, lanes) for catalog in catalogs)
+        pairs = tuple(ratios.get(catalog.dataset, (1, 1)) for catalog in catalogs)
+        return Plan(plans, self.weights, pairs, Rule(self.epochs, self.on_exhausted, self.max_repeats, turn=lanes))
+
+
+def _datasets(given: Any) -> list[Dataset]:
+    if isinstance(given, Dataset):
+        raise RecipeError(f"datasets is one dataset, {given.name!r}: put it into a list")
+    listed = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    for one in listed:
+        if not isinstance(one, Dataset):
+            raise RecipeError(f"datasets must be a list of datasets, such as [Dataset.from_path(name, path)], not of {one!r:.80}")
+    return listed
+
+
+def _check_names(datasets: Sequence[str], mixture: Sequence[str]) -> None:
+    if not datasets:
+        raise RecipeError("there is no dataset: give at least one")
+    if twice := sorted({name for name in datasets if datasets.count(name) > 1}):
+        raise RecipeError(f"two datasets are named {twice[0]!r}: names must differ")
+    if unknown := [name for name in mixture if name not in datasets]:
+        raise RecipeError(f"the mixture names {unknown[0]!r}, which is no dataset; {nearest(unknown[0], datasets)}")
+    if missing := [name for name in datasets if name not in mixture]:
+        raise RecipeError(f"the mixture gives no weight to {missing[0]!r}; give it one (0 leaves it out)")

@@ -1,0 +1,139 @@
+"""The plan: which rows of a dataset a lane owns in an epoch, and in which order. Computed, never stored.
+
+An epoch of a dataset is its units in a permuted order, laid end to end and measured in rows, or in bytes where rows are not
+known. Lane l of L owns one of L equal parts of that line; which one turns with the epoch, so that a dataset smaller than the
+lanes reaches all of them in time. A unit at an edge is cut, so lanes are even to a row and every row comes exactly once an epoch.
+What a lane owns of a unit is cut at the unit's row blocks into parts, and the rows of a row block are permuted as well.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from zephon_async.errors import ShardError
+from zephon_async.io import Catalog
+from zephon_async.randomness import mix, mix_each, permutation, seed_of
+from zephon_async.records import Block, Part
+
+
+class Parts(Sequence[Part]):
+    """A lane's parts of one epoch of a dataset, made when they are asked for."""
+
+    def __init__(self, slices: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64]) -> None:
+        """slices: int64[n, 3] of (unit, start, stop); blocks: int64[n], the row-block size of each unit."""
+        self._slices, self._blocks = slices, blocks
+        first = slices[:, 1] // blocks
+        self._first = first
+        self._ends = np.cumsum(-(-slices[:, 2] // blocks) - first)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    @overload
+    def __getitem__(self, at: int) -> Part: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Part]: ...
+    def __getitem__(self, at: int | slice) -> Part | Sequence[Part]:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        s = int(self._ends.searchsorted(at, "right"))
+        if not at >= 0 or s == len(self._ends):
+            raise IndexError(at)
+        unit, start, stop = (int(n) for n in self._slices[s])
+        size = int(self._blocks[s])
+        block = int(self._first[s]) + at - (int(self._ends[s - 1]) if s else 0)
+        return Part(unit, block, max(start, block * size), min(stop, (block + 1) * size))
+
+
+_NO_PARTS = Parts(np.empty((0, 3), np.int64), np.empty(0, np.int64))
+
+
+class DatasetPlan:
+    """The plan of one dataset. Threads: values and a cache of the standard library that locks itself."""
+
+    def __init__(self, catalog: Catalog, seed: int, shuffle: bool, lanes: int) -> None:
+        self.catalog, self.shuffle, self.lanes = catalog, shuffle, lanes
+        self.seed = mix(seed, seed_of(catalog.dataset))
+        self._length = int(catalog.units["length"].sum())
+        self._order = lru_cache(maxsize=4)(self._make_order)
+
+    def _make_order(self, epoch: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The units of an epoch in their order, and where each ends on the line."""
+        units = np.arange(len(self.catalog.units))
+        if self.shuffle:
+            units = np.argsort(mix_each(self.seed, epoch, last=units), kind="stable")
+        return units, np.cumsum(self.catalog.units["length"][units])
+
+    def parts(self, lane: int, epoch: int) -> Parts:
+        """What a lane owns of an epoch."""
+        part = (lane + epoch) % self.lanes
+        low, high = part * self._length // self.lanes, (part + 1) * self._length // self.lanes
+        if low == high:  # most epochs of a dataset smaller than the lanes: no order is made for these
+            return _NO_PARTS
+        units, ends = self._order(epoch)
+        a, b = int(ends.searchsorted(low, "right")), int(ends.searchsorted(high, "left")) + 1
+        mine = units[a:b]
+        lengths = self.catalog.units["length"][mine]
+        begins = ends[a:b] - lengths
+        slices = np.stack([mine, np.maximum(low - begins, 0), np.minimum(high - begins, lengths)], axis=1)
+        return Parts(slices, self.catalog.units["block"][mine])
+
+    def select(self, part: Part, epoch: int, block: Block) -> npt.NDArray[np.int64]:
+        """Which rows of a block are the part's, in the order of the plan: int64[n]."""
+        if self.catalog.measure == "bytes":
+            mine = np.flatnonzero((block.places >= part.start) & (block.places < part.stop))
+            if not self.shuffle:
+                return mine
+            return mine[permutation(len(mine), self.seed, epoch, part.unit, part.block, part.start)]
+        unit = self.catalog.units[part.unit]
+        begin = part.block * int(unit["block"])
+        rows = min(int(unit["block"]), int(unit["length"]) - begin)
+        if len(block.rows) != rows:
+            shard = self.catalog.shards[int(unit["shard"])].name
+            raise ShardError(
+                f"dataset {self.catalog.dataset!r}, shard {shard!r}: row block {part.block} of unit {part.unit} should have {rows} "
+                f"rows and has {len(block.rows)}; the shard has changed since the run was planned"
+            )
+        order = permutation(rows, self.seed, epoch, part.unit, part.block) if self.shuffle else np.arange(rows)
+        return order[part.start - begin : part.stop - begin]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneStream:
+    """One dataset as a lane's draw sees it."""
+
+    plan: DatasetPlan
+    lane: int
+    scale: tuple[int, int]
+
+    @property
+    def name(self) -> str:
+        return self.plan.catalog.dataset
+
+    @property
+    def rows(self) -> int | None:
+        return self.plan.catalog.rows
+
+    def parts(self, epoch: int) -> Parts:
+        return self.plan.parts(self.lane, epoch)
+
+
+def sample_blocks(catalog: Catalog, seed: int, blocks: int) -> list[tuple[int, int]]:
+    """Up to `blocks` (unit, block) of a catalog, chosen by a hash: the same on every rank and machine."""
+    units: npt.NDArray[Any] = catalog.units
+    counts = -(-units["length"] // units["block"]) if len(units) else np.empty(0, np.int64)
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    if total <= blocks:
+        chosen = list(range(total))
+    else:  # one from each of `blocks` equal parts of the line
+        chosen = [i * total // blocks + mix(seed, seed_of(catalog.dataset), i) % max(1, total // blocks) for i in range(blocks)]
+    found = []
+    for at in chosen:
+        unit = int(ends.searchsorted(at, "right"))
+        found.append((unit, at - (int(ends[unit - 1]) if unit else 0)))
+    return found
