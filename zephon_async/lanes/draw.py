@@ -45,6 +45,9 @@ class Stream(Protocol):
     def parts(self, epoch: int) -> Sequence[Part]:
         """The lane's parts of an epoch, in order."""
 
+    def next_epoch(self, epoch: int) -> int | None:
+        """The first epoch from this one on of which the lane has a part; None: there is none."""
+
 
 class Rule(NamedTuple):
     """How the data ends; `turn` is the number of epochs in which every row reaches every lane (the lanes)."""
@@ -276,14 +279,23 @@ class Draw:
         return self._horizon if on_exhausted == "stop" or (on_exhausted == "repeat" and not self._running) else None
 
     def _next_epoch(self, head: _Head) -> None:
-        epochs = self._rule.epochs
-        if (epochs is None or head.epoch >= epochs) and head.epoch - head.seen > self._rule.turn:
-            turn, rows = self._rule.turn, head.stream.rows
+        """The next epoch that has a part for us, but none behind the first that the rule looks at."""
+        epochs, _, max_repeats, turn = self._rule
+        to = head.stream.next_epoch(head.epoch + 1)
+        stop = None
+        if epochs is not None and head.epoch < epochs:
+            stop = epochs
+        elif epochs is not None and max_repeats is not None:
+            stop = epochs + max_repeats
+        if stop is not None:
+            to = stop if to is None else min(to, stop)
+        if to is None or (to - head.seen > turn + 1 and (epochs is None or head.epoch >= epochs)):
+            rows = head.stream.rows
             raise DatasetError(
                 f"dataset {head.stream.name!r} has no rows for one of {turn} lanes in {turn + 1} epochs in a row "
                 f"({'its rows are not counted' if rows is None else f'it has {rows:,} in all'}), so it cannot be repeated; use no "
                 "more lanes than it has rows, remove it from the mixture, give it the weight 0, or use on_exhausted='drop_out' "
                 "with finite epochs"
             )
-        head.parts = head.stream.parts(head.epoch + 1)
-        head.epoch, head.part, head.row = head.epoch + 1, 0, 0
+        head.parts = head.stream.parts(to)
+        head.epoch, head.part, head.row = to, 0, 0

@@ -72,7 +72,7 @@ class DatasetPlan:
         """What a lane owns of an epoch."""
         part = (lane + epoch) % self.lanes
         low, high = part * self._length // self.lanes, (part + 1) * self._length // self.lanes
-        if low == high:  # most epochs of a dataset smaller than the lanes: no order is made for these
+        if low == high:
             return _NO_PARTS
         units, ends = self._order(epoch)
         a, b = int(ends.searchsorted(low, "right")), int(ends.searchsorted(high, "left")) + 1
@@ -81,6 +81,14 @@ class DatasetPlan:
         begins = ends[a:b] - lengths
         slices = np.stack([mine, np.maximum(low - begins, 0), np.minimum(high - begins, lengths)], axis=1)
         return Parts(slices, self.catalog.units["block"][mine])
+
+    def next_epoch(self, lane: int, epoch: int) -> int | None:
+        """The first epoch from this one on of which a lane owns something: of a dataset smaller than the lanes it is one in many."""
+        if not self._length:
+            return None
+        part = (lane + epoch) % self.lanes
+        before = part * self._length // self.lanes
+        return epoch - part - 1 - -(before + 1) * self.lanes // self._length
 
     def select(self, part: Part, epoch: int, block: Block) -> npt.NDArray[np.int64]:
         """Which rows of a block are the part's, in the order of the plan: int64[n]."""
@@ -120,6 +128,9 @@ class LaneStream:
 
     def parts(self, epoch: int) -> Parts:
         return self.plan.parts(self.lane, epoch)
+
+    def next_epoch(self, epoch: int) -> int | None:
+        return self.plan.next_epoch(self.lane, epoch)
 
 
 def sample_blocks(catalog: Catalog, seed: int, blocks: int) -> list[tuple[int, int]]:
