@@ -29,6 +29,7 @@ from zephon_async.engine import (
     compile_chain,
     differences,
     guards,
+    lets_go,
     prepare,
     warn_of_changes,
 )
@@ -177,6 +178,7 @@ class Pipeline:
         """Iterate from a coroutine, on asyncio or trio."""
         return AsyncBatches(self._begin, self._consumed)
 
+    @lets_go
     def _begin(self) -> "tuple[Run, Prepared]":
         """Start a run where the last restored state says, else at the start."""
         with self._lock:
@@ -193,6 +195,7 @@ class Pipeline:
     def _start(self, prepared: Prepared) -> Start:
         return self._restored or Start.fresh(prepared.topology, sum(operator.serial for operator in self._operators))
 
+    @lets_go
     def _ready(self, facts: Mapping[str, Any] | None = None) -> tuple[Prepared, Engine]:
         with self._lock:
             if self._closed:
@@ -217,6 +220,7 @@ class Pipeline:
 
     # -- state ---------------------------------------------------------------------------------------------------------------
 
+    @lets_go
     def checkpoint(self) -> bytes:
         """The state behind the last batch that was taken: a few whole numbers a lane and dataset.
 
@@ -236,6 +240,7 @@ class Pipeline:
         return RankState(prepared.topology, step, taken, cursors, prepared.recipe, prepared.facts, self._guards).encode()
 
     @checks_call
+    @lets_go
     def restore(self, state: bytes | Iterable[bytes], *, partial_step: PartialStep = "refuse") -> Self:
         """Begin the next iteration behind a checkpoint: this rank's own state, or those of all ranks where dp_size has changed.
 

@@ -197,6 +197,21 @@ def test_a_ctrl_c_behind_the_taking_of_a_lock(where: str) -> None:
         assert not thread.name.startswith("zephon-")
 
 
+@pytest.mark.parametrize("where", ["iter", "checkpoint", "restore"])
+def test_a_ctrl_c_behind_the_taking_of_the_lock_of_a_pipeline_leaves_it_to_other_threads(where: str) -> None:
+    with packed(epochs=None, prefetch=1) as pipeline:
+        next(iter(pipeline))
+        state = pipeline.checkpoint()
+        pipeline._lock = Interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            {"iter": lambda: iter(pipeline), "checkpoint": pipeline.checkpoint, "restore": lambda: pipeline.restore(state)}[where]()
+        given: list[bytes] = []
+        other = threading.Thread(target=lambda: given.append(pipeline.checkpoint()), daemon=True)
+        other.start()
+        other.join(30)
+        assert given == [state]
+
+
 @pytest.mark.parametrize("runner", ["threads", "inline"])
 @pytest.mark.parametrize("epochs", [1, None])
 def test_a_ctrl_c_before_a_lane_is_told_what_was_taken(epochs: int | None, runner: str, monkeypatch: pytest.MonkeyPatch) -> None:

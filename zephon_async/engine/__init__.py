@@ -6,7 +6,7 @@ from zephon_async.engine.engine import CLOSE_S, HURRY_S, Engine
 from zephon_async.engine.gather import Policy
 from zephon_async.engine.guard import guards, warn_of_changes
 from zephon_async.engine.prepare import Prepared, differences, prepare
-from zephon_async.engine.run import Failed, Finished, Run, Taken
+from zephon_async.engine.run import Failed, Finished, Run, Taken, lets_go
 from zephon_async.engine.stats import Consumed, StageStatistics, Statistics
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "compile_chain",
     "differences",
     "guards",
+    "lets_go",
     "prepare",
     "warn_of_changes",
 ]
