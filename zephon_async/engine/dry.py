@@ -5,7 +5,8 @@ absolute numbers. So the answer follows from what was drawn since the start or r
 
 A stage is dry when rows went in and none came out through a whole turn of epochs of every dataset (in which every row is expected
 at every lane once) and, since a shuffled turn may miss the one row that a rare filter waits for, through sixteen turns of a
-thousand rows in all, or a million rows. Rows that an accumulator holds have not gone in vain: a window that fills is not dry, nor is what waits behind it.
+thousand rows in all, or a million rows. Rows that an accumulator holds have not gone in vain: a window that fills is not dry,
+nor is what waits behind it.
 """
 
 from collections import deque

@@ -83,7 +83,7 @@ class DatasetPlan:
         return Parts(slices, self.catalog.units["block"][mine])
 
     def next_epoch(self, lane: int, epoch: int) -> int | None:
-        """The first epoch from this one on of which a lane owns something: of a dataset smaller than the lanes it is one in many."""
+        """The first epoch from this one on of which a lane owns something; of a dataset smaller than the lanes, one in many."""
         if not self._length:
             return None
         part = (lane + epoch) % self.lanes
