@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -203,8 +204,13 @@ def test_a_ctrl_c_behind_the_taking_of_the_lock_of_a_pipeline_leaves_it_to_other
         next(iter(pipeline))
         state = pipeline.checkpoint()
         pipeline._lock = Interrupted()
+        calls: dict[str, Callable[[], object]] = {
+            "iter": lambda: iter(pipeline),
+            "checkpoint": pipeline.checkpoint,
+            "restore": lambda: pipeline.restore(state),
+        }
         with pytest.raises(KeyboardInterrupt):
-            {"iter": lambda: iter(pipeline), "checkpoint": pipeline.checkpoint, "restore": lambda: pipeline.restore(state)}[where]()
+            calls[where]()
         given: list[bytes] = []
         other = threading.Thread(target=lambda: given.append(pipeline.checkpoint()), daemon=True)
         other.start()
