@@ -4,9 +4,9 @@
 absolute numbers. So the answer follows from what was drawn since the start or resume and from nothing else: no chunk, no clock.
 
 A stage is dry when rows went in and none came out through a whole turn of epochs of every dataset (in which every row is expected
-at every lane once) and, since a shuffled turn may miss the one row that a rare filter waits for, through sixteen turns of a
-thousand rows in all, or a million rows. Rows that an accumulator holds have not gone in vain: a window that fills is not dry,
-nor is what waits behind it.
+at every lane once) and, since a shuffled turn may miss the one row that a rare filter waits for, through sixteen turns of 256 rows
+in all, or a million rows. Rows that an accumulator holds have not gone in vain: a window that fills is not dry, nor is what
+waits behind it.
 """
 
 from collections import deque
@@ -21,7 +21,7 @@ from zephon_async.lanes import Edge, Topology
 from zephon_async.records import End
 
 _TURNS = 16
-_FEW, _ROWS = 1_000, 1_000_000
+_FEW, _ROWS = 256, 1_000_000
 
 
 class _Stand(NamedTuple):
