@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.numbered import source
 from tests.taken import in_order, letters
 from zephon_async import CheckpointError, Dataset, Operator, Options, Pipeline, RecipeError, inspect_checkpoint
+from zephon_async.operators import Map
 from zephon_async.records import Records
 
 MADE = Dataset.from_dict("d", {"text": ["a", "b", "c", "d"]})
@@ -156,3 +158,16 @@ def test_restore_with_settings_that_there_are_not() -> None:
         assert started.restore(bytearray(state)) is started.restore(memoryview(state)) is started.restore(iter([state]))
     any_inspect: Any = inspect_checkpoint
     assert said(any_inspect) == "inspect_checkpoint() needs state="
+
+
+def test_an_operator_in_two_pipelines_learns_for_each_of_them() -> None:
+    """What one learns at its start must not change what another that runs gives."""
+    same = Map(lambda record: {"n": record["n"]})
+    whole, half = (
+        Pipeline(source(Dataset.from_dict("d", {"n": values}))).apply(same).batch(1) for values in ([1, 2, 3], [0.5, 1.5])
+    )
+    with whole, half:
+        batches = iter(whole)
+        first = next(batches)
+        assert [batch.columns["n"].dtype for batch in half] == [np.float64] * 2
+        assert [batch.columns["n"].dtype for batch in (first, *batches)] == [np.int64] * 3

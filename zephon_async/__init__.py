@@ -3,7 +3,7 @@
     errors      every exception, drawn as a tree
     records     what travels: record batches with origins, parcels, blocks
     kinds       families of Arrow types, and the marks that a field may carry
-    nesting     how deep JSON values may be
+    nesting     how deep JSON values may be, and their text
     randomness  the only source of it
     checks      what a call must be, and the nearest right name
     options     settings, and which of them decide the data
@@ -14,8 +14,10 @@
     runners/    where work runs
     engine/     the traffic
     batch       what the trainer receives
+    training    tensors of a batch
     faces       for, async for (asyncio, trio)
     pipeline    the fluent face
+    explain     the compiled pipeline in text
     cli/        the command
 
 Public names are loaded on first use, so `import zephon_async` is quick.

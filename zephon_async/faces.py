@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 class Batches:
     """Batches for a plain `for`."""
 
-    def __init__(self, run: Run, prepared: Prepared, consumed: Consumed, keep: object = None) -> None:
-        self._taker, self._consumed, self._keep = _Taker(run, prepared), consumed, keep
+    def __init__(self, run: Run, prepared: Prepared, consumed: Consumed, pipeline: object) -> None:
+        self._taker, self._consumed = _Taker(run, prepared), consumed
+        self._pipeline = pipeline  # held for as long as this is: its finalizer closes the engine
 
     def __iter__(self) -> Self:
         return self
@@ -35,9 +36,8 @@ class Batches:
     def __next__(self) -> Batch:
         began = perf_counter()
         while True:
-            there: SimpleQueue[None] = (
-                SimpleQueue()
-            )  # no lock, see runners/threads.py; no Event, on which a signal handler would hang
+            # no lock, see runners/threads.py; no Event, on which a signal handler would hang
+            there: SimpleQueue[None] = SimpleQueue()
             waker = partial(there.put, None)
             taken = self._taker.take(waker)
             if taken is not None:

@@ -1,4 +1,9 @@
-"""How deep JSON values may be nested. The limits of decoders differ by the version of Python; what is a record must not."""
+"""JSON values: how deep they may be nested, and their text.
+
+The limits of decoders differ by the version of Python; what is a record must not.
+"""
+
+from typing import Any
 
 import numpy as np
 
@@ -19,3 +24,18 @@ def levels(text: bytes) -> int:
 def is_too_deep(text: str) -> bool:
     """Whether the JSON text of one column makes its record too deep."""
     return text.count("[") + text.count("{") >= MOST_LEVELS and levels(text.encode("utf-8", "surrogatepass")) >= MOST_LEVELS
+
+
+def json_text(value: Any) -> str:
+    """The JSON text of a value. Raises where the value would not come back from it: NaN, tuples, keys that are no strings."""
+    import msgspec
+
+    try:
+        text = msgspec.json.encode(value).decode()
+    except RecursionError:  # how deep this goes depends on the Python
+        text = None
+    if text is None or is_too_deep(text):
+        raise ValueError(f"a record is {TOO_DEEP}")
+    if msgspec.json.decode(text) != value:
+        raise ValueError("it does not come back from JSON as it was")
+    return text

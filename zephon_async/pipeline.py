@@ -9,6 +9,7 @@ begins at the last restored state, else at the start, and ends the iteration bef
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from os import PathLike
 from threading import RLock
@@ -172,7 +173,7 @@ class Pipeline:
 
     def __iter__(self) -> Iterator[Batch]:
         """Iterate from code without an event loop. In a coroutine it works too, but holds the loop while it waits."""
-        return Batches(*self._begin(), self._consumed, keep=self)
+        return Batches(*self._begin(), self._consumed, self)
 
     def __aiter__(self) -> AsyncBatches:
         """Iterate from a coroutine, on asyncio or trio."""
@@ -204,11 +205,12 @@ class Pipeline:
                 options, batch = self._options, self._batch
                 if batch is None:
                     raise RecipeError("the pipeline has no end: call .batch(microbatch_size) last")
-                prepared = prepare(self._source, self._operators, options, batch, facts)
+                operators = [copy(each) if each.learns else each for each in self._operators]  # `recall` is for this start alone
+                prepared = prepare(self._source, operators, options, batch, facts)
                 policy = Policy(
                     prepared.names, options.on_bad_record == "quarantine", prepared.reader.row_name, options.max_bad_records
                 )
-                chain = compile_chain(self._operators, batch, options.on_end == "pad", prepared.budget.need.chunk_rows, policy)
+                chain = compile_chain(operators, batch, options.on_end == "pad", prepared.budget.need.chunk_rows, policy)
                 self._guards = guards(self._source.datasets)
                 self._engine = Engine(options, chain, prepared.plan, prepared.reader, prepared.budget, prepared.users)
                 self._prepared = prepared
@@ -360,7 +362,14 @@ def _patience_s(kind: type[BaseException] | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSummary:
-    """What a checkpoint says, for people. lanes: output rows taken of each lane that the state brings."""
+    """What a checkpoint says, for people.
+
+    lanes, microbatches_per_step, dp_size, dp_rank: the shape it was saved in.
+    step, taken: the step that the rank stands in, and how many microbatches of it the rank has yielded.
+    rows: by lane that the state brings, output rows taken since the start.
+    recipe, facts: what decides the data (long values as a hash), and what was found out at the first start.
+    nbytes: of the checkpoint.
+    """
 
     lanes: int
     microbatches_per_step: int

@@ -82,7 +82,7 @@ class Origins:
         if len(counts) and counts.max() > 1 << CHILD_BITS:
             raise ValueError(f"a record became {counts.max():,} records, more than {1 << CHILD_BITS:,}")
         if len(self.segments) and self.segments["part"].max() >= 1 << (62 - CHILD_BITS):
-            raise ValueError("flat_map and split are nested more than three deep: records can no longer be numbered")
+            raise ValueError("flat_map and split are nested too deep: their records can no longer be numbered in 62 bits")
         segments = np.repeat(self.segments, counts)
         ends = np.cumsum(counts)
         number = np.arange(len(segments)) - np.repeat(ends - counts, counts)
@@ -225,7 +225,7 @@ class Pick(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """Places from which an accumulator can be restarted empty: three int64[k], ascending in `outputs`.
+    """Places from which an accumulator can be restarted empty: three sequences of k whole numbers, ascending in `outputs`.
 
     A new accumulator told `outputs[j]` and fed from input row `rows[j]` on (counted from this accumulator's first), the first
     `skips[j]` tokens of that row left out, gives the same outputs from number `outputs[j]` on.

@@ -308,6 +308,6 @@ def _delivered(made: dict[str, Any], framework: str, lists: bool) -> dict[str, A
         return made | {name: array.tolist() for name, array in arrays.items()}
     if framework == "numpy" or (framework == "auto" and find_spec("torch") is None):
         return made
-    import torch  # the one place that loads it
+    import torch
 
     return made | {name: torch.from_numpy(array if array.flags.writeable else array.copy()) for name, array in arrays.items()}

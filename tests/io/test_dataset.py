@@ -338,7 +338,7 @@ def test_columns_rows_and_shards() -> None:
 def test_nested_values_come_back_as_they_were() -> None:
     rows = [{"meta": {"a": 1}, "ids": [1, 2], "tags": ["é"]}, {"meta": {"b": [None]}, "ids": [], "tags": None}, {}]
     found = whole(Dataset.from_dict("d", rows))
-    assert found.column("meta") == ['{"a": 1}', '{"b": [null]}', None]
+    assert found.column("meta") == ['{"a":1}', '{"b":[null]}', None]
     assert found.column("ids") == [[1, 2], [], None]
     assert found.column("tags") == ['["é"]', None, None]
 
@@ -365,6 +365,8 @@ def test_tables() -> None:
         ([{"a": 1}, 5], "row 1: a row is a dict of values by column name, not 5"),
         ([{}], "its rows have no columns"),
         ({"a": [{"x": float("nan")}]}, "column 'a': its values cannot be of one type: "),
+        ({"a": [{"x": (1.5, 2)}]}, "column 'a': its values cannot be of one type: it does not come back from JSON as it was"),
+        ({"a": [{1: "a", "1": "b"}]}, "column 'a': its values cannot be of one type: it does not come back from JSON as it was"),
         ({}, "give columns by name, a list of rows, or rows by the number of a shard, not {}"),
         ("text", "give columns by name, a list of rows, or rows by the number of a shard, not 'text'"),
         ({-1: []}, "give columns by name, a list of rows, or rows by the number of a shard, not {-1: []}"),

@@ -15,7 +15,8 @@ from tests.fuses import AT, KINDS, ROWS, WAYS, Boom, Fuse, blown, until_it_fails
 from tests.numbered import numbers, seen, source
 from zephon_async import Pipeline
 from zephon_async.operators import Operator, Tally
-from zephon_async.records import Records
+from zephon_async.operators.base import NO_MARKS
+from zephon_async.records import Marks, Records
 
 
 @WAYS
@@ -172,3 +173,43 @@ class _Wrong(Operator):
 def test_an_operator_of_ones_own_that_gives_something_else_is_told(what: str, said: str) -> None:
     with Pipeline(source(numbers(5))).apply(_Wrong(what)).batch(1) as pipeline, pytest.raises(TypeError, match=said):
         next(iter(pipeline))
+
+
+class Unsound(Operator):
+    """An accumulator whose outputs have lost an origin."""
+
+    name = "unsound"
+    needs_flush = True
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+
+    def accumulator(self, lane: int, first: int) -> "UnsoundHalf":
+        return UnsoundHalf(self.method, first)
+
+
+class UnsoundHalf:
+    def __init__(self, method: str, first: int) -> None:
+        self.method, self.given = method, first
+        self.held_rows = self.held_bytes = 0
+        self.held: list[Records] = []
+
+    def push(self, records: Records, skip: int, tally: Tally) -> tuple[Records | None, Marks]:
+        self.held.append(records)
+        return (self.give() if self.method == "push" else None), NO_MARKS
+
+    def flush(self, tally: Tally) -> Records | None:
+        return self.give() if self.held else None
+
+    def give(self) -> Records:
+        records, self.held = Records.concat(self.held), []
+        self.given += len(records)
+        return Records(records.columns, records.origins.slice(1, len(records)))
+
+
+@pytest.mark.parametrize("method", ["push", "flush"])
+def test_an_accumulator_that_loses_origins(method: str) -> None:
+    with Pipeline(source(numbers(8))).apply(Unsound(method)).batch(4) as pipeline:
+        for _ in range(2):
+            with pytest.raises(TypeError, match=f"unsound: {method} gave 8 rows and 7 origins; take or slice Records as a whole"):
+                next(iter(pipeline))

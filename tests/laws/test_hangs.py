@@ -13,7 +13,7 @@ from tests.fuses import ROWS, Boom, Fuse, blown, until_it_fails
 from tests.numbered import NUMBERS, numbers, packed, seen, settle, source
 from zephon_async import Dataset, Pipeline
 from zephon_async.engine import engine
-from zephon_async.errors import ClosedError, RecipeError
+from zephon_async.errors import ClosedError, RecipeError, WorkerError
 
 
 @pytest.mark.parametrize("where", ["worker", "coroutine", "agree", "engine"])
@@ -94,7 +94,7 @@ def test_threads_that_cannot_be_started(name: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with Pipeline(source(numbers(ROWS))).options(workers=3, agree=int).filter(keep).batch(1) as pipeline:
         for _ in range(2):
-            with pytest.raises((RuntimeError, ClosedError), match=r"can't start new thread|closed"):
+            with pytest.raises((WorkerError, ClosedError), match=r"cannot be started \(can't start new thread\)|closed"):
                 next(iter(pipeline))
 
 

@@ -7,6 +7,7 @@ trainer's own groups are made too. `leave` gives its sockets and threads back, a
 Threads: `join` is called before the run that needs it begins, `leave` when no run is left; in between the group does not change.
 """
 
+import sys
 from traceback import clear_frames
 from typing import Any
 
@@ -66,8 +67,5 @@ class GlooAgreement:
 
 
 def _initialised() -> bool:
-    try:
-        import torch.distributed as dist
-    except ImportError:
-        return False
-    return bool(dist.is_available() and dist.is_initialized())
+    dist: Any = sys.modules.get("torch.distributed")  # who has initialised it has imported it
+    return dist is not None and bool(dist.is_available() and dist.is_initialized())

@@ -38,9 +38,8 @@ class Dry:
 
     def __init__(self, lane: int, chain: Chain, turn: int) -> None:
         self._lane, self._chain, self._turn = lane, chain, turn
-        self._ends: list[deque[tuple[dict[int, Edge[Any]], int]]] = [
-            deque() for _ in chain.links
-        ]  # that later links have not come to
+        # Ends of segments that later links have not come to.
+        self._ends: list[deque[tuple[dict[int, Edge[Any]], int]]] = [deque() for _ in chain.links]
         self._since: list[_Stand] = []  # by stage, when it last gave rows, or had none to give
 
     def look(self, j: int, given: Given, counts: Mapping[str, int]) -> DatasetError | None:

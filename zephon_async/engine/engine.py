@@ -29,12 +29,12 @@ from zephon_async.engine.loops import new_loop
 from zephon_async.engine.run import Run, held_here, lets_go
 from zephon_async.engine.stats import Books, Consumed, Statistics
 from zephon_async.engine.users_loop import UsersLoop
-from zephon_async.errors import ClosedError
+from zephon_async.errors import ClosedError, WorkerError
 from zephon_async.io import Blocks, Reader
 from zephon_async.lanes import Cursor
 from zephon_async.options import Options
 from zephon_async.records import Block
-from zephon_async.runners import RUNNERS, Need, ThreadRunner
+from zephon_async.runners import RUNNERS, Need, ThreadRunner, begin
 from zephon_async.work import Plan
 
 _log = logging.getLogger("zephon_async")
@@ -149,8 +149,8 @@ class Engine:
         target = contextvars.Context().run
         thread = threading.Thread(target=target, args=(self._serve, loop), name="zephon-engine", daemon=True)
         try:
-            thread.start()  # it waits for the lock that is held here
-        except RuntimeError:
+            begin(thread)  # it waits for the lock that is held here
+        except WorkerError:
             loop.close()
             raise
         self._loop, self._thread = loop, thread

@@ -97,6 +97,15 @@ def gather(chunk: Chunk, policy: Policy) -> Parcel:
     return Parcel(records.slice(0, bad[0][0]), chunk.end, bad[0][1])
 
 
+def what_is_wrong(records: object) -> str:
+    """What makes something that an operator gave no records; "" where nothing does."""
+    if not isinstance(records, Records):
+        return f"{type(records).__name__}, not Records"
+    if len(records.origins) != records.columns.num_rows:
+        return f"{records.columns.num_rows} rows and {len(records.origins)} origins; take or slice Records as a whole"
+    return ""
+
+
 def _bad(block: Block, index: npt.NDArray[np.integer], places: npt.NDArray[np.int64]) -> list[tuple[int, Exception]]:
     """Which rows of a block are bad: where they are in the chunk, and why."""
     if not block.bad:

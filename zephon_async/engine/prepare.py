@@ -22,6 +22,7 @@ from zephon_async.engine.stage import apply, apply_async
 from zephon_async.engine.users_loop import UsersLoop
 from zephon_async.errors import CheckpointError, RecipeError, ZephonError
 from zephon_async.io import Catalog, Dataset, Reader, dataset_schema, row_sizes, unify
+from zephon_async.kinds import list_lengths
 from zephon_async.lanes import Cursor, Draw, Topology
 from zephon_async.operators import Columns, Operator, is_interrupt
 from zephon_async.options import RECIPE, Options
@@ -220,8 +221,7 @@ def _tokens(parcel: Parcel, operators: Sequence[Operator], policy: Policy, users
         raise parcel.failure  # nothing came through, or it is a Ctrl-C; else it will be raised in its place
     if parcel.records is None or column is None:
         return 0
-    lengths = pa.compute.list_value_length(parcel.records.columns.column(column))
-    return int(pa.compute.sum(lengths).as_py() or 0)
+    return int(list_lengths(parcel.records.columns.column(column)).sum())
 
 
 def _trial(plan: Plan, reader: Reader, operators: Sequence[Operator], policy: Policy, users: UsersLoop) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from zephon_async.engine.gather import QUARANTINED, Policy
+from zephon_async.engine.gather import QUARANTINED, Policy, what_is_wrong
 from zephon_async.errors import BadRecord, DatasetError
 from zephon_async.lanes import Cursor, Edge, Mark
 from zephon_async.operators import Accumulator, Operator, RecordFailed, Tally
@@ -89,13 +89,14 @@ class _Slot:
             self._flush(pieces, given)
         full = [piece for piece in pieces if piece is not None and len(piece)]
         out, self.drop = _drop(Records.concat(full) if full else None, self.drop)
-        return out, self.accumulator.given + self.drop
+        return out, self.accumulator.given + self.drop  # while outputs are dropped it stays where the cursor stands
 
     def _try(self, records: Records, pieces: list[Records | None], given: Given) -> Records | None:
         """Push rows; gives those that are still to be pushed, behind a bad one that is skipped."""
         skip, self.skip = self.skip, 0
         try:
             out, marks = self.accumulator.push(records, skip, given.tally)
+            self._check("push", out)
         except RecordFailed as failed:
             behind = failed.at + 1
             pieces.append(failed.done)
@@ -111,7 +112,9 @@ class _Slot:
 
     def _flush(self, pieces: list[Records | None], given: Given) -> None:
         try:
-            pieces.append(self.accumulator.flush(given.tally))
+            out = self.accumulator.flush(given.tally)
+            self._check("flush", out)
+            pieces.append(out)
         except RecordFailed as failed:
             pieces.append(failed.done)
             if not self._skips(failed, failed.failed, given):
@@ -120,6 +123,10 @@ class _Slot:
             return self._fail(error, f"lane {self.lane}", given)
         given.marks.append((self.i, [Mark(self.accumulator.given, self.count, 0)]))
         return None
+
+    def _check(self, method: str, out: Records | None) -> None:
+        if out is not None and (wrong := what_is_wrong(out)):
+            raise TypeError(f"{self.operator.name}: {method} gave {wrong}")
 
     def _mark(self, marks: Marks, given: Given) -> None:
         rows = [row + self.base for row in marks.rows]

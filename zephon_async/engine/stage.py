@@ -9,7 +9,7 @@ Threads: everything here may run on many workers at once and keeps nothing.
 from collections import Counter
 from dataclasses import dataclass
 
-from zephon_async.engine.gather import Chunk, Policy, gather
+from zephon_async.engine.gather import Chunk, Policy, gather, what_is_wrong
 from zephon_async.errors import BadRecord
 from zephon_async.operators import Operator, RecordFailed, Tally
 from zephon_async.records import Parcel, Records
@@ -100,12 +100,7 @@ class _Outcome:
 
     def given(self, records: Records, tally: Tally) -> None:
         """What the operator gave for all of `rest`."""
-        wrong = ""
-        if not isinstance(records, Records):
-            wrong = f"{type(records).__name__}, not Records"
-        elif len(records.origins) != records.columns.num_rows:
-            wrong = f"{records.columns.num_rows} rows and {len(records.origins)} origins; take or slice Records as a whole"
-        if wrong:
+        if wrong := what_is_wrong(records):
             self._failure, self.rest = TypeError(f"{self._operator.name}: apply gave {wrong}"), None
         else:
             self.done(records, tally)

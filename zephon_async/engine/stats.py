@@ -1,6 +1,7 @@
 """What a run has done so far: counters that the loop keeps, and the frozen snapshot that users see.
 
-Threads: a `Meter` is written on the engine's loop only; snapshots read single numbers.
+Threads: a `Meter` is written on the engine's loop only; a snapshot is made on any thread of single numbers and copies of dicts,
+each in one step.
 """
 
 from collections import Counter

@@ -1,6 +1,7 @@
 """The loop that users' coroutines run on, in a thread of its own, so that one that blocks stalls nobody's storage.
 
-Threads: `_lock` guards the start; the loop is touched through `call_soon_threadsafe` only.
+Threads: `_lock` guards the start; the loop is touched through `call_soon_threadsafe` only. `close_soon` takes no lock: it reads
+`_loop` once.
 """
 
 import asyncio
@@ -12,6 +13,8 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from zephon_async.engine.loops import new_loop
+from zephon_async.errors import WorkerError
+from zephon_async.runners import begin
 
 T = TypeVar("T")
 
@@ -31,8 +34,8 @@ class UsersLoop:
                 loop, run = new_loop(), contextvars.Context().run
                 thread = threading.Thread(target=run, args=(self._run, loop), name="zephon-users", daemon=True)
                 try:
-                    thread.start()
-                except RuntimeError:
+                    begin(thread)
+                except WorkerError:
                     coroutine.close()
                     loop.close()
                     raise
@@ -51,8 +54,8 @@ class UsersLoop:
 
     def close_soon(self) -> None:
         """The same without waiting, and without a lock: a finalizer runs inside any code."""
-        if self._loop is not None:
-            _stop(self._loop)
+        if (loop := self._loop) is not None:
+            _stop(loop)
 
     @staticmethod
     def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -4,7 +4,6 @@ Columns are typed by all their values. Nested values other than lists of whole n
 a record comes back as it was written, without the nulls of its neighbours. What Arrow cannot hold in one column is an error.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ import pyarrow as pa
 from zephon_async.checks import shown
 from zephon_async.errors import RecipeError
 from zephon_async.kinds import json_field
-from zephon_async.nesting import TOO_DEEP, is_too_deep
+from zephon_async.nesting import json_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +96,11 @@ def _column(dataset: str, name: str, values: Any, pins: pa.Schema | None) -> tup
         if pin is not None and not pin.metadata:
             return pa.array(values, pin.type), pin
         if pin is not None or any(_is_nested(value) for value in values):
-            return pa.array(list(map(_json_text, values)), pa.large_string()), json_field(name)
+            return pa.array([None if value is None else json_text(value) for value in values], pa.large_string()), json_field(name)
         array = pa.array(values)
         return array, pa.field(name, array.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise RecipeError(f"dataset {dataset!r}, column {name!r}: its values cannot be of one type: {error}") from error
-
-
-def _json_text(value: Any) -> str | None:
-    if value is None:
-        return None
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except RecursionError:  # how deep this goes depends on the Python
-        text = None
-    if text is None or is_too_deep(text):
-        raise ValueError(f"a record is {TOO_DEEP}")
-    return text
 
 
 def _is_nested(value: Any) -> bool:

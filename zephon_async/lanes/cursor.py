@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from zephon_async.errors import InternalError
 from zephon_async.lanes.draw import Coordinates
 
 Position = TypeVar("Position")
@@ -106,6 +107,8 @@ class Trail:
 def _last(entries: list[Any], number: int) -> Any:
     """The last entry whose first field is at most `number`; those before it are cut off."""
     at = bisect_right(entries, number, key=_first) - 1
+    if at < 0:
+        raise InternalError(f"a cursor is asked for row {number}, and what lies before {entries[0][0]} is forgotten")
     entry = entries[at]
     del entries[:at]
     return entry

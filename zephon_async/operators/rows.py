@@ -23,7 +23,7 @@ import pyarrow.types as kinds
 from zephon_async.checks import hint, shown
 from zephon_async.errors import BadRecord, RecipeError
 from zephon_async.kinds import FILL, is_bytes, is_json, is_list, is_text
-from zephon_async.nesting import TOO_DEEP, is_too_deep
+from zephon_async.nesting import TOO_DEEP, is_too_deep, json_text
 
 _Classes: TypeAlias = tuple[type, ...]
 _MOST_TYPE_LEVELS = 64  # of a type that is learned: Arrow cannot read one of more than some 128 levels back from a checkpoint
@@ -169,25 +169,11 @@ def _encoded(values: Sequence[Any], name: str) -> list[str | None]:
     texts: list[str | None] = []
     for value in values:
         try:
-            text = _json_text(value)
-            if msgspec.json.decode(text) != value:
-                raise ValueError("it does not come back from JSON as it was")
+            text = json_text(value)
         except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
             raise _bad(name, "a JSON value", value, str(error)) from error
         texts.append(None if value is None else text)
     return texts
-
-
-def _json_text(value: Any) -> str:
-    import msgspec
-
-    try:
-        text = msgspec.json.encode(value).decode()
-    except RecursionError:  # how deep this goes depends on the Python
-        text = None
-    if text is None or is_too_deep(text):
-        raise ValueError(f"a record is {TOO_DEEP}")
-    return text
 
 
 def _refused(values: Sequence[Any], kind: pa.DataType) -> Any:

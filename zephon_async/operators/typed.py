@@ -3,7 +3,7 @@
 The outcome of a trial goes into the checkpoint. Records on which the function fails are left out of it; they fail again in their
 place. A later result that does not fit is a `BadRecord`; nothing is coerced (see `rows`).
 
-Threads: the schema is set before anything else runs.
+Threads: the schema is set on the copy that one start of a pipeline makes, before anything of it runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -5,7 +5,8 @@ sleeps for a lock, and Linux (seen on 6.18) counts each of these as a turn that 
 not run for 60 ms after it has been woken.
 
 Threads: `_queue`, `_number` and `_closed` are guarded by `_lock`; `_turns` has one entry for each call in the queue, and one for
-each worker when it closes; `_done` is a deque that workers append to and the loop thread pops from, `_woken` is guarded by `_wake`.
+each worker when it closes; `_done` is a deque that workers append to and the loop thread pops from, until the loop has closed and
+workers clear it; `_woken` is guarded by `_wake`.
 Futures are touched on the loop's thread only. Workers are daemons, start with an empty context, and hold no reference to the
 runner's owner.
 """
@@ -22,7 +23,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from zephon_async.errors import ClosedError
+from zephon_async.errors import ClosedError, WorkerError
 from zephon_async.runners.base import Need, T, deliverable
 
 
@@ -47,7 +48,7 @@ class ThreadRunner:
         for n in range(self.workers):
             run = contextvars.Context().run
             thread = threading.Thread(target=run, args=(self._work,), name=f"{self._name}-{n}", daemon=True)
-            thread.start()
+            begin(thread)
             self._threads.append(thread)
 
     def submit(self, call: Callable[[], T], need: Need) -> asyncio.Future[T]:
@@ -111,6 +112,16 @@ class ThreadRunner:
                 future.set_result(result)
             else:
                 future.set_exception(error)
+
+
+def begin(thread: threading.Thread) -> None:
+    """Start a thread. Raises `WorkerError` where the system gives no more of them."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise WorkerError(
+            f"the thread {thread.name} cannot be started ({error}): use fewer, options(workers=...), or raise the limit of threads"
+        ) from error
 
 
 def usable_cores() -> int:

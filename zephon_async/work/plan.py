@@ -88,7 +88,10 @@ class DatasetPlan:
             return None
         part = (lane + epoch) % self.lanes
         before = part * self._length // self.lanes
-        return epoch - part - 1 - -(before + 1) * self.lanes // self._length
+        # Part q reaches beyond what lies before `part` as soon as (q + 1) * length // lanes > before. A lane's part grows by one
+        # an epoch.
+        first = -(-(before + 1) * self.lanes // self._length) - 1
+        return epoch + first - part
 
     def select(self, part: Part, epoch: int, block: Block) -> npt.NDArray[np.int64]:
         """Which rows of a block are the part's, in the order of the plan: int64[n]."""
