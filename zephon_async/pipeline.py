@@ -260,16 +260,20 @@ class Pipeline:
         states = [RankState.decode(each) for each in _each(state)]
         one_of("partial_step", partial_step, get_args(PartialStep))
         with self._lock:
-            if self._prepared is not None:
-                self._restored = self._resumed(states, self._prepared, partial_step)
-                if self._prepared.facts != states[0].facts:
-                    self._forget()
-            if self._prepared is None:
-                try:
-                    self._restored = self._resumed(states, self._ready(states[0].facts)[0], partial_step)
-                except BaseException:
-                    self._forget()  # what was found out is that of another run
-                    raise
+            before = self._prepared, self._engine
+            if self._prepared is not None and self._prepared.facts != states[0].facts:
+                self._resumed(states, self._prepared, partial_step)  # refused before anything is read again
+                self._prepared = self._engine = None
+            try:
+                restored = self._resumed(states, self._ready(states[0].facts)[0], partial_step)
+            except BaseException:
+                if self._engine is not None and self._engine is not before[1]:
+                    self._engine.close_soon()  # what was found out is that of another run
+                self._prepared, self._engine = before
+                raise
+            if before[1] is not None and before[1] is not self._engine:
+                before[1].close_soon()
+            self._restored = restored
             warn_of_changes([each.guards for each in states], self._source.datasets)
             if self._run is not None:
                 self._run.fail(ClosedError("the pipeline was restored to another state; iterate it again"))
@@ -280,12 +284,6 @@ class Pipeline:
         for each in states:
             differences(each.recipe, prepared.recipe)
         return resume(states, prepared.topology, partial_step)
-
-    def _forget(self) -> None:
-        """Stand as before the start: what is needed of the data will be found out again."""
-        if self._engine is not None:
-            self._engine.close_soon()
-        self._prepared = self._engine = None
 
     # -- looking -------------------------------------------------------------------------------------------------------------
 

@@ -225,3 +225,15 @@ def test_types_that_do_not_go_together() -> None:
     assert said(lambda: unify({"zero": pa.schema({"a": pa.null()}), "one": text, "two": text, "three": number})) == wrong
     wrong = f"column 'a' is JSON text in dataset 'one' and large_string in dataset 'two': {pin}"
     assert said(lambda: unify({"one": pa.schema([json_field("a")]), "two": text})) == wrong
+
+
+def test_lines_none_of_which_can_be_read_have_no_columns(tmp_path: Path) -> None:
+    """The lines behind the first block would be read as rows without columns."""
+    (tmp_path / "a.jsonl").write_text('{"a": "' + "x" * 2_000_000 + '", "b": NaN}\n{"a": "y"}\n')
+    dataset = Dataset.from_path("d", str(tmp_path))
+    with pytest.raises(
+        DatasetError, match=r"shard 'a.jsonl': the columns are not known, .* \(JSON is malformed.*\); pin the columns"
+    ):
+        dataset_schema(dataset, None, {})
+    pinned = Dataset.from_path("d", str(tmp_path), schema={"a": pa.large_string()})
+    assert dataset_schema(pinned, None, {}) == pa.schema({"a": pa.large_string()})

@@ -1,11 +1,14 @@
 """A checkpoint is of what was taken, whoever asks for it and when, and stays small."""
 
 import threading
+from itertools import islice
+from typing import Any
 
 import pytest
 
+from tests.made_rows import byte_tokenizer
 from tests.numbered import digests, gated, packed, seen, settle, source
-from zephon_async import Dataset, Pipeline
+from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource, TokenEstimation, inspect_checkpoint
 
 RUNNERS = pytest.mark.parametrize("runner", ["threads", "inline"])
 
@@ -94,3 +97,30 @@ def test_twenty_stops_and_the_size_of_a_state() -> None:
             sizes.append(len(state))
     assert found == wanted
     assert max(*sizes, long) - min(sizes) < 40
+
+
+def test_a_restore_that_fails_half_way_leaves_everything_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(**estimation: int) -> Pipeline:
+        texts = {"a": ["x" * (1 + i % 37) + " é" * (i % 5) for i in range(400)], "b": ["x" * (1 + i % 37) for i in range(400)]}
+        datasets = [Dataset.from_dict(name, {"text": values}) for name, values in texts.items()]
+        tokens = TokenEstimation(**estimation)
+        mixture = StaticMixtureWorkSource(datasets, {"a": 1, "b": 1}, token_estimation=tokens, seed=1, epochs=None)
+        return Pipeline(mixture).tokenize(byte_tokenizer(), field="text").pack_flat(16).batch(2)
+
+    def away(*given: Any) -> Any:
+        raise OSError("storage is away for a moment")
+
+    with made(blocks=1, rows=3) as other, made() as pipeline:
+        facts = [inspect_checkpoint(each.checkpoint()).facts for each in (other, pipeline)]
+        assert facts[0] != facts[1]
+        wanted = [batch.digest() for batch in islice(pipeline, 40)]
+        state = other.checkpoint()
+        with monkeypatch.context() as patch:
+            patch.setattr("zephon_async.pipeline.prepare", away)
+            with pytest.raises(OSError, match="for a moment"):
+                pipeline.restore(state)
+        assert inspect_checkpoint(pipeline.checkpoint()).facts == facts[1]
+        assert [batch.digest() for batch in islice(pipeline, 40)] == wanted
+        assert (
+            [batch.digest() for batch in islice(pipeline.restore(state), 40)] == [b.digest() for b in islice(other, 40)] != wanted
+        )

@@ -16,7 +16,8 @@ from tests.numbered import numbers, seen, source
 from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource
 from zephon_async.errors import ShardError
 from zephon_async.io import Reader
-from zephon_async.records import Block, Part
+from zephon_async.operators import Columns, Operator, Tally
+from zephon_async.records import Block, Part, Records
 from zephon_async.work import DatasetPlan, Plan
 
 
@@ -175,3 +176,22 @@ def test_lanes_that_wait_for_one_read_each_say_so_in_an_error_of_their_own(runne
         _, error, _ = until_it_fails(pipeline, OSError)
     assert (error.args, error.__notes__) == (("no", 0), ["zephon_async: while lane 0 read for row 0"])
     assert [entry.name for entry in pytest.ExceptionInfo.from_exception(error).traceback].count("_chunk") == 1
+
+
+class Counted(Operator):
+    """Reads no column."""
+
+    name = "counted"
+
+    def reads(self, wanted: Columns) -> Columns:
+        return frozenset()
+
+    def apply(self, records: Records, tally: Tally) -> Records:
+        return records
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_rows_without_a_column_are_rows(shuffle: bool) -> None:
+    mixture = StaticMixtureWorkSource([numbers(10)], {"numbers": 1}, shuffle=shuffle)
+    with Pipeline(mixture).apply(Counted()).shuffle(4).batch(2) as pipeline:
+        assert sorted(document.row for batch in pipeline for row in batch.documents() for document in row) == list(range(10))

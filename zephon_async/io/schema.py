@@ -20,7 +20,7 @@ from zephon_async.checks import hint
 from zephon_async.errors import DatasetError, RecipeError
 from zephon_async.io.conform import promote
 from zephon_async.io.dataset import Dataset
-from zephon_async.io.formats import Format, find_format, reading
+from zephon_async.io.formats import Decoded, Format, find_format, reading
 from zephon_async.io.pool import Pool
 from zephon_async.kinds import is_bytes, is_integers, is_json, is_list, is_text, json_field, type_name
 from zephon_async.randomness import mix, permutation, seed_of
@@ -47,6 +47,8 @@ def dataset_schema(
     wanted = None if needed is None else needed | set(required)
     look = _Look(dataset, form, mix(seed, seed_of(dataset.name)), required)
     look.at_columns(wanted, set(pins))
+    if wanted is None and not pins:
+        look.refuse_unreadable()
     look.refuse_missing(by)
     look.refuse_misfits(by)
     names = sorted({*look.seen, *pins} if wanted is None else wanted, key=str.encode)
@@ -140,6 +142,19 @@ class _Look:
             empty = [name for name, field in self.seen.items() if field.type == pa.list_(pa.null())]
             self.seen |= {name: json_field(name) for name in empty}
 
+    def refuse_unreadable(self) -> None:
+        """Refuse a dataset without types of which no record that was looked at could be read: its columns are not known."""
+        if self.seen or self._form.typed:
+            return
+        for unit in self._looked:
+            for block in self._blocks(unit, pa.schema([])):
+                if len(block.rows) and len(block.bad) == len(block.rows):
+                    shard = self._dataset.shards[int(unit["shard"])].name
+                    raise DatasetError(
+                        f"dataset {self._dataset.name!r}, shard {shard!r}: the columns are not known, as no record that was "
+                        f"looked at can be read ({block.bad[0]}); pin the columns with schema=, or mend the shard"
+                    )
+
     def refuse_missing(self, by: Mapping[str, str]) -> None:
         """Refuse a dataset in which a required column was not seen, unless no row was seen at all."""
         missing = sorted(set(self._required).difference(self.seen))
@@ -175,11 +190,14 @@ class _Look:
         """Whether a value of a kind is in a block of a format without types, of which the look is at the first values."""
         if self._form.typed:
             return False
-        source = self._dataset.open(int(unit["shard"]))
         pin = pa.field(name, pa.list_(pa.int32()) if kind == "integers" else pa.large_string())
+        return any(block.columns.column(0).null_count < len(block.rows) for block in self._blocks(unit, pa.schema([pin])))
+
+    def _blocks(self, unit: Any, schema: pa.Schema) -> list[Decoded]:
+        """The first row block of a unit, and what came with it."""
+        source = self._dataset.open(int(unit["shard"]))
         with reading(source, self._dataset.format):
-            blocks = self._form.decoder(pa.schema([pin]), (), Pool(0)).read(source, unit, range(1))
-        return any(block.columns.column(0).null_count < len(block.rows) for block in blocks)
+            return list(self._form.decoder(schema, (), Pool(0)).read(source, unit, range(1)))
 
     def _named(self, units: Any, joined: str) -> str:
         """The first of the shards of units, and how many others were looked at."""
