@@ -108,9 +108,9 @@ def test_explain_says_how_the_budget_is_divided() -> None:
     budget, share, lanes, cache, opened = (int(n.replace(",", "")) for n in re.findall(r"\d[\d,]*\b", divided))
     assert (budget, lanes) == (1 << 20, 4)
     assert budget - lanes < share * lanes + cache + opened <= budget
-    total, shuffle, chunk, block, row = (int(n.replace(",", "")) for n in re.findall(r"\d[\d,]*\b", need))
-    assert total == shuffle + chunk + block
-    assert (shuffle, chunk) == (10 * row, 8 * row)
+    total, shuffle, microbatch, chunk, block, row = (int(n.replace(",", "")) for n in re.findall(r"\d[\d,]*\b", need))
+    assert total == shuffle + microbatch + chunk + block
+    assert (shuffle, microbatch, chunk) == (10 * row, row, 8 * row)
 
 
 def first(pipeline: Pipeline) -> str:

@@ -54,12 +54,17 @@ def test_a_budget_below_the_sum_is_refused_with_the_sum() -> None:
     assert needed(windowed("1KB", chunk_rows=64)) > least
 
 
+def test_the_microbatch_that_is_being_cut_is_held_too() -> None:
+    one, many = (needed(Pipeline(source(documents())).options(memory_budget=1).batch(size)) for size in (1, 5000))
+    assert many - one > 4999 * 4 * TOKENS
+
+
 def test_operators_say_what_they_hold_and_what_they_make() -> None:
     def packed(length: int) -> Pipeline:
         pipeline = Pipeline(source(documents())).options(memory_budget=1).pack_flat(length).shuffle(100, seed=1)
         return pipeline.batch(1)
 
-    assert needed(packed(4096)) - needed(packed(2048)) == 101 * 4 * 2048
+    assert needed(packed(4096)) - needed(packed(2048)) == (1 + 100 + 1) * 4 * 2048  # a row, a window, a microbatch
     for chain in ("accumulate", "map_batches"):
         pipeline = Pipeline(source(documents())).options(memory_budget=1)
         if chain == "accumulate":

@@ -1,7 +1,8 @@
 """How the memory budget is divided: a cache of row blocks that all lanes share, and an equal share for each lane.
 
-A lane must be able to hold what its operators hold, a chunk, and a row block. Where the lanes together need more than the budget,
-the run is refused. What is left over the need, up to a quarter of the budget, is for blocks that may be asked for again.
+A lane must be able to hold what its operators hold, a microbatch, a chunk, and a row block. Where the lanes together need more
+than the budget, the run is refused. What is left over the need, up to a quarter of the budget, is for blocks that may be asked for
+again.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ _CHUNK_ROWS = 256  # even where fewer are made ahead: smaller chunks cost more t
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one lane must be able to hold, in bytes: each accumulator by name, a chunk, a row block."""
+    """What one lane must be able to hold, in bytes: each accumulator by name, a microbatch, a chunk, a row block."""
 
     holds: tuple[tuple[str, int], ...]
     ahead_rows: int  # that the lane makes before they are asked for
@@ -29,14 +30,17 @@ class Need:
     row_bytes: int  # of a row of the datasets on average, which the others are reckoned from
 
     @classmethod
-    def of(cls, operators: Sequence[Operator], chunk_rows: int, ready_rows: int, row_bytes: int, block_bytes: int) -> "Need":
-        """For rows of `row_bytes` on average, of which each operator says what it makes of them; `ready_rows` wait at the end."""
-        holds, first, ahead = [], row_bytes, ready_rows
+    def of(
+        cls, operators: Sequence[Operator], microbatch_size: int, prefetch: int, chunk_rows: int, row_bytes: int, block_bytes: int
+    ) -> "Need":
+        """For rows of `row_bytes` on average, of which each operator says what it makes. `prefetch`: microbatches that wait."""
+        holds, first, ahead = [], row_bytes, prefetch * microbatch_size
         for operator in operators:
             if operator.serial:
                 holds.append((operator.name, operator.holds_bytes(row_bytes)))
                 ahead += operator.holds_rows()
             row_bytes = operator.row_bytes(row_bytes)
+        holds.append(("a microbatch", microbatch_size * row_bytes))
         rows = min(chunk_rows, max(_CHUNK_ROWS, ahead), max(1, _CHUNK_BYTES // max(first, 1)))
         return cls(tuple(holds), ahead, rows, rows * first, block_bytes, first)
 

@@ -80,7 +80,7 @@ def prepare(
         ratios = {name: (pair[0], pair[1]) for name, pair in found.get("ratios", {}).items()}
         plan = source.plan(catalogs, ratios, topology.lanes)
         usual = _usual(plan, reader, source.unit)
-        need = Need.of(operators, options.chunk_rows, options.prefetch * batch, usual.row_bytes, usual.block_bytes)
+        need = Need.of(operators, batch, options.prefetch, options.chunk_rows, usual.row_bytes, usual.block_bytes)
         budget = divide(options.budget_bytes, len(topology.owned), need)
     except BaseException:
         users.close(1.0)
