@@ -1,6 +1,9 @@
 """The draw against the oracle: any datasets, weights, rules, lanes, chunk sizes, and stops at any place."""
 
+import json
 from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.oracle import Dataset, EmptyTurn, Oracle, Unit
+from zephon_async import Dataset as Files
+from zephon_async import Pipeline, StaticMixtureWorkSource
 from zephon_async.errors import DatasetError
 from zephon_async.io import UNIT, Catalog
 from zephon_async.lanes import Coordinates, Draw, Rule
@@ -27,7 +32,7 @@ def units(draw: st.DrawFn) -> Unit:
 def datasets(draw: st.DrawFn) -> list[Dataset]:
     names = draw(st.lists(st.sampled_from("abcdé"), min_size=1, max_size=3, unique=True))
     ratios = st.sampled_from(((1, 1), (1, 4), (3, 7), (4095, 4096)))
-    return [Dataset(n, draw(st.lists(units(), min_size=1, max_size=5)), draw(st.integers(1, 9)), draw(ratios)) for n in names]
+    return [Dataset(n, draw(st.lists(units(), max_size=5)), draw(st.integers(1, 9)), draw(ratios)) for n in names]
 
 
 RULES = st.one_of(
@@ -108,3 +113,23 @@ def test_a_dataset_that_cannot_go_on_is_told_with_its_rows_and_the_lanes() -> No
     plan = plan_of(several, 3, 0, False, (None, "repeat", None))
     with pytest.raises(DatasetError, match=r"'empty' has no rows for one of 3 lanes in 4 epochs in a row \(it has 0 in all\)"):
         Draw(plan.streams(0), plan.rule)
+
+
+@pytest.mark.parametrize("epochs", [1, 3, 8])
+def test_an_empty_dataset_has_no_turn_of_repeats_before_it_repeats(epochs: int) -> None:
+    several = [Dataset("empty", []), Dataset("full", [Unit(2, 2, [1, 1])])]
+    plan = plan_of(several, 2, 0, False, (epochs, "repeat", 1))
+    assert len(drawn(plan, several, 0, None, 99, 3)[0]) == epochs
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_line_longer_than_a_lanes_part_is_no_end_of_uncounted_data(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zephon_async.io.formats.jsonl.COUNTED_BYTES", 1)
+    lines = [json.dumps({"n": n, "text": "x" * (60_000 if n == 100 else 50)}) for n in range(101)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    dataset = Files.from_path("d", str(tmp_path), unit_bytes=16_000, block_bytes=1_000)
+    mixture = StaticMixtureWorkSource([dataset], {"d": 1}, seed=seed, epochs=None)
+    with Pipeline(mixture).options(lanes=8).batch(1) as pipeline:
+        assert len(list(islice(pipeline, 1_500))) == 1_500

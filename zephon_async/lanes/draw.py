@@ -29,6 +29,10 @@ Coordinates: TypeAlias = tuple[int, int, tuple[int, int] | None, tuple[tuple[int
 """(rows given, time, horizon as a fraction, per dataset (epoch, part, row of the part, surplus))."""
 
 
+_TURNS = 16
+"""Turns of epochs in which a lane may have no row where rows are not counted: a part in bytes may lie inside one long line."""
+
+
 class Stream(Protocol):
     """One dataset as a lane sees it."""
 
@@ -88,7 +92,7 @@ class _Head:
     def supply(self, sizes: npt.NDArray[np.integer]) -> None:
         a, b = self.stream.scale
         total = int(sizes.sum())
-        large = max(abs(self.surplus), a * (total + 1)) >= 1 << 60
+        large = max(abs(self.surplus), a * (total + 1), self.since) >= 1 << 60
         sizes = sizes.astype(object if large else np.int64)
         assert self.parts is not None
         self.current = self.parts[self.part]
@@ -289,10 +293,11 @@ class Draw:
             stop = epochs + max_repeats
         if stop is not None:
             to = stop if to is None else min(to, stop)
-        if to is None or (to - head.seen > turn + 1 and (epochs is None or head.epoch >= epochs)):
-            rows = head.stream.rows
+        rows, seen = head.stream.rows, max(head.seen, -1 if epochs is None else epochs - 1)
+        most = (turn if rows is not None else _TURNS * turn) + 1
+        if to is None or to - seen > most:
             raise DatasetError(
-                f"dataset {head.stream.name!r} has no rows for one of {turn} lanes in {turn + 1} epochs in a row "
+                f"dataset {head.stream.name!r} has no rows for one of {turn} lanes in {most} epochs in a row "
                 f"({'its rows are not counted' if rows is None else f'it has {rows:,} in all'}), so it cannot be repeated; use no "
                 "more lanes than it has rows, remove it from the mixture, give it the weight 0, or use on_exhausted='drop_out' "
                 "with finite epochs"
