@@ -6,6 +6,7 @@
     nesting     how deep JSON values may be, and their text
     randomness  the only source of it
     checks      what a call must be, and the nearest right name
+    forks       what a forked child must not take over
     options     settings, and which of them decide the data
     work/       what to train on, and the plan
     io/         datasets, catalogs, formats, stores, row blocks

@@ -37,6 +37,7 @@ from zephon_async.engine import (
 from zephon_async.errors import CheckpointError, ClosedError, RecipeError
 from zephon_async.explain import explain
 from zephon_async.faces import AsyncBatches, Batches
+from zephon_async.forks import tell_of_forks
 from zephon_async.lanes import PartialStep, RankState, Start, resume, spans
 from zephon_async.operators import (
     Accumulate,
@@ -81,6 +82,7 @@ class Pipeline:
         self._run: Run | None = None
         self._consumed = Consumed()
         self._closed = False
+        tell_of_forks(self)
 
     # -- building ------------------------------------------------------------------------------------------------------------
 
@@ -309,6 +311,12 @@ class Pipeline:
     async def aclose(self) -> None:
         """`close` from a coroutine."""
         await self._aclose(CLOSE_S)
+
+    def forked(self) -> None:
+        """In a forked child: what has not been iterated may be started anew, also where it was being started just now."""
+        self._lock = RLock()
+        if self._run is None:
+            self._prepared = self._engine = None
 
     def _close(self, timeout_s: float) -> None:
         self._closed = True  # before the engine is looked at, as the start sets the engine before it looks at this

@@ -90,7 +90,7 @@ def test_a_forked_child_hangs_nowhere(runner: str) -> None:
     it = iter(p)
     next(it)
     codes = []
-    for n in range(20):
+    for n in range(5):
         pid = os.fork()
         if not pid:
             for use in (lambda: next(it), lambda: next(iter(p))):
@@ -106,6 +106,58 @@ def test_a_forked_child_hangs_nowhere(runner: str) -> None:
     print(set(codes))
     """
     assert ends(program, runner) == ("{5}\n", "")
+
+
+FORK = """
+    import os, threading, warnings
+    warnings.simplefilter("ignore")
+
+    def child(use):
+        pid = os.fork()
+        if not pid:
+            use()
+            os._exit(5)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
+
+    def mapped(fn):
+        source = StaticMixtureWorkSource([Dataset.from_dict("d", {"n": list(range(100))})], {"d": 1})
+        return Pipeline(source).options(runner="RUNNER").map(fn).batch(1)
+"""
+
+
+@pytest.mark.parametrize("runner", ["threads", "inline"])
+def test_a_pipeline_that_was_not_iterated_starts_anew_in_a_forked_child(runner: str) -> None:
+    program = """
+    async def same(record):
+        return record
+
+    p = mapped(same)
+    p.checkpoint()
+    child(lambda: next(iter(p)))
+    next(iter(p))
+    """
+    assert ends(FORK + program, runner) == ("", "")
+
+
+@pytest.mark.parametrize("runner", ["threads", "inline"])
+def test_a_fork_in_the_middle_of_a_start(runner: str) -> None:
+    program = """
+    begun, may = threading.Event(), threading.Event()
+
+    def slow(record):
+        begun.set()
+        may.wait(20)
+        return record
+
+    p = mapped(slow)
+    starting = threading.Thread(target=lambda: next(iter(p)))
+    starting.start()
+    begun.wait()
+    child(lambda: (may.set(), p.checkpoint(), next(iter(p))))
+    may.set()
+    starting.join()
+    """
+    assert ends(FORK + program, runner) == ("", "")
 
 
 @pytest.mark.parametrize("runner", ["threads", "inline"])

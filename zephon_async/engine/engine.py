@@ -15,7 +15,6 @@ import atexit
 import contextvars
 import logging
 import operator
-import os
 import threading
 from collections.abc import Callable, Mapping
 from time import monotonic, perf_counter
@@ -30,6 +29,7 @@ from zephon_async.engine.run import Run, held_here, lets_go
 from zephon_async.engine.stats import Books, Consumed, Statistics
 from zephon_async.engine.users_loop import UsersLoop
 from zephon_async.errors import ClosedError, WorkerError
+from zephon_async.forks import tell_of_forks
 from zephon_async.io import Blocks, Reader
 from zephon_async.lanes import Cursor
 from zephon_async.options import Options
@@ -68,6 +68,7 @@ class Engine:
         self._abandoned: list[str] = []
         self._books = self._new_books()
         self._began = perf_counter()
+        tell_of_forks(self)
 
     # -- called by any thread ------------------------------------------------------------------------------------------------
 
@@ -118,10 +119,13 @@ class Engine:
 
     def forked(self) -> None:
         """In a forked child none of the threads is there, and any lock may be held for ever."""
+        global _registry
+        _registry = threading.Lock()
         self._lock = threading.RLock()
         self._closed, self._thread, self._users = True, None, UsersLoop()
         if self._run is not None:
             self._run.forked()
+        _engines.discard(self)
 
     def close_soon(self, patience_s: float = CLOSE_S) -> None:
         """Stop everything, without waiting for it and without a lock."""
@@ -375,14 +379,4 @@ def _close_all() -> None:
         engine.close(max(0.0, until - monotonic()))
 
 
-def _after_fork() -> None:
-    global _registry
-    _registry = threading.Lock()
-    for engine in _engines:
-        engine.forked()
-    _engines.clear()
-
-
 atexit.register(_close_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

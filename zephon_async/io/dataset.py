@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from zephon_async.checks import checks_call, whole
 from zephon_async.errors import DatasetError, RecipeError
+from zephon_async.forks import tell_of_forks
 from zephon_async.io.catalog import UNIT, Catalog, Shard
 from zephon_async.io.conform import canonical_field
 from zephon_async.io.formats import Measure, find_format, pick_shards, reading
@@ -35,6 +36,11 @@ class _Once:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._made: dict[str, Any] = {}
+        tell_of_forks(self)
+
+    def forked(self) -> None:
+        """A thread that is not there any more may have held the lock."""
+        self._lock = threading.RLock()
 
     def get(self, name: str, make: Callable[[], Any]) -> Any:
         with self._lock:
