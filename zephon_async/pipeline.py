@@ -16,7 +16,7 @@ from threading import RLock
 from typing import Any, Self, get_args
 
 from zephon_async.batch import Batch
-from zephon_async.checks import checked, checks_call, one_of, whole
+from zephon_async.checks import checked, checks_call, flag, one_of, whole
 from zephon_async.engine import (
     CLOSE_S,
     HURRY_S,
@@ -243,7 +243,9 @@ class Pipeline:
 
     @checks_call
     @lets_go
-    def restore(self, state: bytes | Iterable[bytes], *, partial_step: PartialStep = "refuse") -> Self:
+    def restore(
+        self, state: bytes | Iterable[bytes], *, partial_step: PartialStep = "refuse", allow_changed_source: bool = False
+    ) -> Self:
         """Begin the next iteration behind a checkpoint: this rank's own state, or those of all ranks where dp_size has changed.
 
         An iteration that is under way ends with `ClosedError`. Where states of all ranks are given and dp_size is the same, this
@@ -252,6 +254,7 @@ class Pipeline:
 
         partial_step: for states in the middle of a step on another dp_size. "refuse" raises; "uneven" goes on, and in that step
         each rank yields what is left of its range, which may be less than on others.
+        allow_changed_source: go on where the source of your functions and operators has changed, and nothing else; it is logged.
 
         Raises `CheckpointError`, and stays where it was, where bytes are damaged, the recipe differs (with a list of what), the
         states are of different runs or steps, two of one rank differ, or some are missing. Shards of the same names and sizes whose
@@ -259,14 +262,15 @@ class Pipeline:
         """
         states = [RankState.decode(each) for each in _each(state)]
         one_of("partial_step", partial_step, get_args(PartialStep))
+        allow = flag("allow_changed_source", allow_changed_source)
         with self._lock:
             if self._prepared is not None:
-                self._restored = self._resumed(states, self._prepared, partial_step)
+                self._restored = self._resumed(states, self._prepared, partial_step, allow)
                 if self._prepared.facts != states[0].facts:
                     self._forget()
             if self._prepared is None:
                 try:
-                    self._restored = self._resumed(states, self._ready(states[0].facts)[0], partial_step)
+                    self._restored = self._resumed(states, self._ready(states[0].facts)[0], partial_step, allow)
                 except BaseException:
                     self._forget()  # what was found out is that of another run
                     raise
@@ -276,9 +280,8 @@ class Pipeline:
                 self._run = None
         return self
 
-    def _resumed(self, states: Sequence[RankState], prepared: Prepared, partial_step: PartialStep) -> Start:
-        for each in states:
-            differences(each.recipe, prepared.recipe)
+    def _resumed(self, states: Sequence[RankState], prepared: Prepared, partial_step: PartialStep, allow: bool) -> Start:
+        differences([each.recipe for each in states], prepared, allow)
         return resume(states, prepared.topology, partial_step)
 
     def _forget(self) -> None:
