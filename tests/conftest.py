@@ -1,4 +1,4 @@
-"""What every test gets: guards against leaks, and the hypothesis profiles.
+"""What every test gets: guards against leaks, and the hypothesis profiles. What those that ask for it get: `load`.
 
 After each test there must be no new thread of ours (and no new thread at all that would keep the program from ending), no
 child process, no open file descriptor, no temporary file and no shared-memory segment that was not there before.
@@ -8,14 +8,19 @@ Shared memory is told apart from that of other runs on the machine by its name: 
 """
 
 import gc
+import importlib.util
+import itertools
 import os
 import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from pathlib import Path
+from textwrap import dedent
+from types import ModuleType
+from typing import TypeAlias
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,6 +29,7 @@ from zephon_async.engine.lane import Lane
 from zephon_async.runners import ThreadRunner
 
 SETTLE_S = 2.0
+Load: TypeAlias = Callable[[str], ModuleType]
 
 settings.register_profile("quick", max_examples=25, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=250)
@@ -32,6 +38,25 @@ settings.load_profile("quick")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--stress", action="store_true", help="16 workers, chunks of 2 rows, threads that switch at every moment")
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
+    """Make a module of a text, as if it was imported: always of one name, but in a file of its own."""
+    numbers = itertools.count()
+
+    def loaded(text: str) -> ModuleType:
+        path = tmp_path / f"made_{next(numbers)}.py"
+        path.write_text(dedent(text), encoding="utf-8")
+        spec = importlib.util.spec_from_file_location("made_module", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "made_module", module)
+        spec.loader.exec_module(module)
+        return module
+
+    return loaded
 
 
 @pytest.fixture(scope="session", autouse=True)

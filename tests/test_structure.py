@@ -15,11 +15,11 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "zephon_async"
 LAYERS = (
     {"errors"},
-    {"records", "kinds", "nesting", "randomness", "checks", "options", "batch", "training"},
+    {"records", "kinds", "nesting", "randomness", "checks", "options", "forks", "batch", "training"},
     {"lanes", "operators", "runners", "io"},
     {"work"},
     {"engine"},
-    {"pipeline", "explain", "faces"},
+    {"pipeline", "explain", "faces", "checkpoints"},
     {"integrations", "cli"},
     {"__init__", "__main__"},
 )

@@ -16,6 +16,7 @@
     engine/     the traffic
     batch       what the trainer receives
     training    tensors of a batch
+    checkpoints what a user holds of one
     faces       for, async for (asyncio, trio)
     pipeline    the fluent face
     explain     the compiled pipeline in text
@@ -45,8 +46,8 @@ _WHERE = {
     "Operator": "operators",
     "Options": "options",
     "Pipeline": "pipeline",
-    "CheckpointSummary": "pipeline",
-    "inspect_checkpoint": "pipeline",
+    "CheckpointSummary": "checkpoints",
+    "inspect_checkpoint": "checkpoints",
     "Statistics": "engine",
     "MixtureSpec": "work",
     "StaticMixtureWorkSource": "work",
@@ -81,6 +82,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from zephon_async.batch import Batch, global_digest
+    from zephon_async.checkpoints import CheckpointSummary, inspect_checkpoint
     from zephon_async.engine import Statistics
     from zephon_async.errors import (
         BadRecord,
@@ -97,7 +99,7 @@ if TYPE_CHECKING:
     from zephon_async.io import Dataset
     from zephon_async.operators import Operator
     from zephon_async.options import Options
-    from zephon_async.pipeline import CheckpointSummary, Pipeline, inspect_checkpoint
+    from zephon_async.pipeline import Pipeline
     from zephon_async.work import MixtureSpec, StaticMixtureWorkSource, TokenEstimation
 
 

@@ -10,13 +10,12 @@ begins at the last restored state, else at the start, and ends the iteration bef
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
-from os import PathLike
 from threading import RLock
 from typing import Any, Self, get_args
 
 from zephon_async.batch import Batch
-from zephon_async.checks import checked, checks_call, one_of, whole
+from zephon_async.checkpoints import encoded_states
+from zephon_async.checks import checked, checks_call, flag, one_of, whole
 from zephon_async.engine import (
     CLOSE_S,
     HURRY_S,
@@ -34,7 +33,7 @@ from zephon_async.engine import (
     prepare,
     warn_of_changes,
 )
-from zephon_async.errors import CheckpointError, ClosedError, RecipeError
+from zephon_async.errors import ClosedError, RecipeError
 from zephon_async.explain import explain
 from zephon_async.faces import AsyncBatches, Batches
 from zephon_async.forks import tell_of_forks
@@ -245,7 +244,9 @@ class Pipeline:
 
     @checks_call
     @lets_go
-    def restore(self, state: bytes | Iterable[bytes], *, partial_step: PartialStep = "refuse") -> Self:
+    def restore(
+        self, state: bytes | Iterable[bytes], *, partial_step: PartialStep = "refuse", allow_changed_source: bool = False
+    ) -> Self:
         """Begin the next iteration behind a checkpoint: this rank's own state, or those of all ranks where dp_size has changed.
 
         An iteration that is under way ends with `ClosedError`. Where states of all ranks are given and dp_size is the same, this
@@ -254,20 +255,22 @@ class Pipeline:
 
         partial_step: for states in the middle of a step on another dp_size. "refuse" raises; "uneven" goes on, and in that step
         each rank yields what is left of its range, which may be less than on others.
+        allow_changed_source: go on where the source of your functions and operators has changed, and nothing else; it is logged.
 
         Raises `CheckpointError`, and stays where it was, where bytes are damaged, the recipe differs (with a list of what), the
         states are of different runs or steps, two of one rank differ, or some are missing. Shards of the same names and sizes whose
         times or entity tags have changed are only told in the log: data may have been copied.
         """
-        states = [RankState.decode(each) for each in _each(state)]
+        states = [RankState.decode(each) for each in encoded_states(state)]
         one_of("partial_step", partial_step, get_args(PartialStep))
+        allow = flag("allow_changed_source", allow_changed_source)
         with self._lock:
             before = self._prepared, self._engine
             if self._prepared is not None and self._prepared.facts != states[0].facts:
-                self._resumed(states, self._prepared, partial_step)  # refused before anything is read again
+                self._resumed(states, self._prepared, partial_step, allow)  # refused before anything is read again
                 self._prepared = self._engine = None
             try:
-                restored = self._resumed(states, self._ready(states[0].facts)[0], partial_step)
+                restored = self._resumed(states, self._ready(states[0].facts)[0], partial_step, allow)
             except BaseException:
                 if self._engine is not None and self._engine is not before[1]:
                     self._engine.close_soon()  # what was found out is that of another run
@@ -282,9 +285,8 @@ class Pipeline:
                 self._run = None
         return self
 
-    def _resumed(self, states: Sequence[RankState], prepared: Prepared, partial_step: PartialStep) -> Start:
-        for each in states:
-            differences(each.recipe, prepared.recipe)
+    def _resumed(self, states: Sequence[RankState], prepared: Prepared, partial_step: PartialStep, allow: bool) -> Start:
+        differences([each.recipe for each in states], prepared, allow)
         return resume(states, prepared.topology, partial_step)
 
     # -- looking -------------------------------------------------------------------------------------------------------------
@@ -342,61 +344,6 @@ class Pipeline:
         await self._aclose(_patience_s(kind))
 
 
-def _each(state: Any) -> list[Any]:
-    """The encoded states of a call of `restore`."""
-    if isinstance(state, bytes | bytearray | memoryview):
-        return [state]
-    _refuse_path("restore", state)
-    if not isinstance(state, Iterable):
-        raise CheckpointError(f"restore() takes the bytes of a checkpoint, or a list of those of all ranks, not {state!r:.80}")
-    if not (several := list(state)):
-        raise CheckpointError("restore() was given no state: give the bytes of a checkpoint, or a list of those of all ranks")
-    return several
-
-
-def _refuse_path(who: str, state: Any) -> None:
-    if isinstance(state, str | PathLike):
-        raise CheckpointError(
-            f"{who}() takes the bytes of a checkpoint, not a path ({state!r:.80}): read the file and give its bytes"
-        )
-
-
 def _patience_s(kind: type[BaseException] | None) -> float:
     """How long workers are waited for: not long after Ctrl-C, a cancellation or `sys.exit`."""
     return CLOSE_S if kind is None or issubclass(kind, Exception) else HURRY_S
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointSummary:
-    """What a checkpoint says, for people.
-
-    lanes, microbatches_per_step, dp_size, dp_rank: the shape it was saved in.
-    step, taken: the step that the rank stands in, and how many microbatches of it the rank has yielded.
-    rows: by lane that the state brings, output rows taken since the start.
-    recipe, facts: what decides the data (long values as a hash), and what was found out at the first start.
-    nbytes: of the checkpoint.
-    """
-
-    lanes: int
-    microbatches_per_step: int
-    dp_size: int
-    dp_rank: int
-    step: int
-    taken: int
-    rows: Mapping[int, int]
-    recipe: Mapping[str, Any]
-    facts: Mapping[str, Any]
-    nbytes: int
-
-
-@checks_call
-def inspect_checkpoint(state: bytes) -> CheckpointSummary:
-    """Read a checkpoint without a pipeline. Raises `CheckpointError` where it is damaged."""
-    _refuse_path("inspect_checkpoint", state)
-    s = RankState.decode(state)
-    t = s.topology
-    taken = sum(stop - start for start, stop in s.taken)
-    rows = {lane: cursor.out for lane, cursor in s.cursors.items()}
-    return CheckpointSummary(
-        t.lanes, t.microbatches_per_step, t.dp_size, t.dp_rank, s.step, taken, rows, s.recipe, s.facts, len(state)
-    )

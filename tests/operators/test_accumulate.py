@@ -180,6 +180,7 @@ def test_refusals() -> None:
 
 def test_the_functions_are_in_the_fingerprint() -> None:
     settings = Accumulate(list, add_up, left, schema=SUMS, version=3).settings()
-    assert settings["push"]["function"].endswith("test_accumulate:add_up")
-    assert (settings["push"]["version"], settings["flush"]["version"]) == (3, 3)
-    assert Accumulate(list, add_up).settings()["flush"] is None
+    assert settings["push function"].endswith("test_accumulate:add_up")
+    assert (settings["push version"], settings["flush version"]) == (3, 3)
+    assert (settings["init source"], settings["push source"] is None, settings["flush source"] is None) == (None, False, False)
+    assert "flush function" not in Accumulate(list, add_up).settings()

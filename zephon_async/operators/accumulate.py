@@ -72,8 +72,9 @@ class Accumulate(Typed):
             )
 
     def settings(self) -> Mapping[str, Any]:
-        functions = {"init": self.init, "push": self.push, "flush": self.flush}
-        told = {name: None if fn is None else function_settings(fn, self.version) for name, fn in functions.items()}
+        told = {**function_settings(self.init, self.version, "init "), **function_settings(self.push, self.version, "push ")}
+        if self.flush is not None:
+            told |= function_settings(self.flush, self.version, "flush ")
         return {**told, **super().settings()}
 
     def learn(self, records: Records) -> bytes | None:

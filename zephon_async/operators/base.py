@@ -94,7 +94,10 @@ class Operator:
         cls.serial = cls.accumulator is not Operator.accumulator
 
     def settings(self) -> Mapping[str, Any]:
-        """What of this operator decides the data: plain values (None, bool, int, str, bytes, lists, dicts). It is fingerprinted."""
+        """What of this operator decides the data: plain values (None, bool, int, str, bytes, lists, dicts). It is fingerprinted.
+
+        So is the source of the class of an operator of one's own. What that does not show (what it calls) needs a "version" here.
+        """
         return {}
 
     def reads(self, wanted: Columns) -> Columns:

@@ -4,22 +4,22 @@
 which record failed and what came of those before. `async def` functions run on the users' loop, up to `concurrency` at once;
 their results are put back in the order of the records, and a failure is that of the first record that fails.
 
-A fingerprint knows a function by module and qualified name, by a hash of its source, and by `version=` (or the function's own
-attribute `version`). It does not see what a closure or an object holds, nor what the function calls: change `version=` then.
+A fingerprint knows a function by module and qualified name, by a hash of its source (see `source`), and by `version=` (or the
+function's own attribute `version`). It does not see what a closure or an object holds, nor what the function calls: change
+`version=` then.
 
 Threads: `fn` is called from several workers at once. `_places` is thread-local: a loop has a thread, and an operator may be in
 several pipelines, each with a loop of its own.
 """
 
 import asyncio
+import builtins
 import functools
-import hashlib
 import inspect
-import textwrap
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -27,6 +27,7 @@ from zephon_async.checks import check_version, different_names, whole_or_none
 from zephon_async.errors import RecipeError
 from zephon_async.operators.base import Columns, Operator, RecordFailed, Tally
 from zephon_async.operators.rows import find_field, to_dicts
+from zephon_async.operators.source import is_pythons, own_classes, source_hash
 from zephon_async.records import Records
 
 DEFAULT_CONCURRENCY = 16
@@ -39,18 +40,43 @@ def function_name(fn: Any) -> str:
     return f"{getattr(named, '__module__', None) or 'builtins'}:{named.__qualname__}"
 
 
-def function_settings(fn: Any, version: str | int | None) -> dict[str, Any]:
-    """What is fingerprinted of a function."""
+def function_settings(fn: Any, version: str | int | None, role: str = "") -> dict[str, Any]:
+    """What is fingerprinted of a function. role: to stand before each name, where an operator has several."""
     found = getattr(fn, "version", None) if version is None else version
     settings: dict[str, Any] = {
-        "function": function_name(fn),
-        "source": _source_hash(_named(fn)),
-        "version": _plain(found) if isinstance(found, str | int) else None,
+        f"{role}function": function_name(fn),
+        f"{role}source": source_hash(_named(fn)),
+        f"{role}version": _plain(found) if isinstance(found, str | int) else None,
     }
     if isinstance(fn, functools.partial):
-        settings["arguments"] = [_plain(value) for value in fn.args]
-        settings["keywords"] = {name: _plain(value) for name, value in sorted(fn.keywords.items())}
+        settings[f"{role}arguments"] = [_plain(value) for value in fn.args]
+        settings[f"{role}keywords"] = {name: _plain(value) for name, value in sorted(fn.keywords.items())}
     return settings
+
+
+class Fingerprint(NamedTuple):
+    """What is fingerprinted of an operator.
+
+    sources: those of the settings that are the hash of a user's source, with what each is the source of.
+    unread: what has no hash and no version, so that it cannot be told from another of its name.
+    """
+
+    settings: Mapping[str, Any]
+    sources: Mapping[str, str]
+    unread: Sequence[str]
+
+
+def fingerprint(operator: Operator) -> Fingerprint:
+    """The settings of an operator, and the source of its class where that is a user's."""
+    settings = dict(operator.settings())
+    roles = [name.removesuffix("source") for name in settings if name.endswith("source")]
+    sources = {f"{role}source": settings[f"{role}function"] for role in roles if f"{role}function" in settings}
+    versions = {name: settings.get(f"{name.removesuffix('source')}version") for name in sources}
+    if own_classes(type(operator)):
+        settings["class source"] = source_hash(type(operator))
+        sources["class source"], versions["class source"] = function_name(type(operator)), settings.get("version")
+    unread = [of for name, of in sources.items() if settings[name] is None and versions[name] is None and not _is_pythons(of)]
+    return Fingerprint(settings, sources, unread)
 
 
 def is_interrupt(error: BaseException | None) -> bool:
@@ -79,12 +105,10 @@ def _named(fn: Any) -> Any:
     return fn if hasattr(fn, "__qualname__") else type(fn)
 
 
-def _source_hash(named: Any) -> str | None:
-    try:
-        source = inspect.getsource(named)
-    except (OSError, TypeError):
-        return None
-    return hashlib.sha256(textwrap.dedent(source).encode()).hexdigest()
+def _is_pythons(name: str) -> bool:
+    """Whether a `function_name` says all. What `exec` made may be told to be of `builtins`, and is not there."""
+    module, _, inside = name.partition(":")
+    return is_pythons(module) and (module != "builtins" or hasattr(builtins, inside.partition(".")[0]))
 
 
 def _plain(value: Any) -> Any:
