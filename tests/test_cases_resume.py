@@ -187,6 +187,22 @@ def test_states_in_the_middle_of_a_step() -> None:
     assert [(b.step, b.number, b.digest()) for b in found] == whole[24 + 8 : 24 + 12]
 
 
+def test_a_step_that_one_rank_has_ended_and_the_others_have_not_begun() -> None:
+    whole, _ = run(24, 1, 3)
+    states = []
+    for rank in range(4):
+        with of_ranks(24, 4, rank, {}) as pipeline:
+            taken(pipeline, 6 if rank else 12)
+            states.append(pipeline.checkpoint())
+    for ranks in (2, 4):
+        with of_ranks(24, ranks, 0, {}) as pipeline:
+            with pytest.raises(CheckpointError, match="of the middle of one, restore with partial_step='uneven'"):
+                pipeline.restore(states)
+            found = taken(pipeline.restore(states, partial_step="uneven"), 3)
+            step, first = (2, 0) if ranks == 4 else (1, 6)
+            assert [(b.step, b.number, b.digest()) for b in found] == whole[24 * step + first :][:3]
+
+
 def test_states_of_different_steps_or_runs() -> None:
     _, third = run(8, 2, 3)
     _, fourth = run(8, 2, 4)

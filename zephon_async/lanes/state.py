@@ -108,7 +108,7 @@ def resume(states: Sequence[RankState], topology: Topology, partial_step: Partia
     fit.
     """
     _one_run(states, topology)
-    states = _of_one_step(states)
+    states = _of_one_step(states, partial_step == "uneven")
     own = [s for s in states if s.topology.dp_size == topology.dp_size and s.topology.dp_rank == topology.dp_rank]
     if own:
         states = own[:1]
@@ -156,13 +156,16 @@ def _one_run(states: Sequence[RankState], topology: Topology) -> None:
             raise CheckpointError(f"restore() was given two states of rank {rank} that differ; give one of each rank")
 
 
-def _of_one_step(states: Sequence[RankState]) -> list[RankState]:
-    """The states told from one step: a step that a rank has ended is also the start of its next."""
+def _of_one_step(states: Sequence[RankState], uneven: bool) -> list[RankState]:
+    """The states told from one step: a step that a rank has ended is also the start of its next.
+
+    Where some have ended it and the others have not begun it, they may as well be of different steps: only `uneven` takes that.
+    """
     ended = [s.step + (sum(stop - start for start, stop in s.taken) == s.topology.per_rank) for s in states]
     step = min(ended)
     if max(ended) == step:
         return [s if s.step == step else replace(s, step=step, taken=()) for s in states]
-    inside = any(s.taken and s.step == e for s, e in zip(states, ended, strict=True))
+    inside = uneven or any(s.taken and s.step == e for s, e in zip(states, ended, strict=True))
     told = []
     for state in states:
         if inside and state.step == step + 1 and not state.taken:
@@ -170,7 +173,12 @@ def _of_one_step(states: Sequence[RankState]) -> list[RankState]:
             state = replace(state, step=step, taken=((numbers.start, numbers.stop),))
         if state.step != step:
             where = ", ".join(f"rank {s.topology.dp_rank} at step {s.step}" for s in states)
-            raise CheckpointError(f"the states are of different steps ({where}); save the states of all ranks at the same step")
+            hint = (
+                ""
+                if uneven or max(ended) > step + 1
+                else ", or, if they are of the middle of one, restore with partial_step='uneven'"
+            )
+            raise CheckpointError(f"the states are of different steps ({where}); save those of all ranks at the same step{hint}")
         told.append(state)
     return told
 
