@@ -47,7 +47,7 @@ async def main(steps: int) -> None:
             if batch.step == steps:
                 break
             loss = await asyncio.to_thread(train_step, **batch.to_training(framework="numpy"))
-            if batch.step % 20 == 0 and batch.number == LANES - 1:  # the last of a step: it can be resumed on any number of ranks
+            if batch.step % 20 == 0 and batch.last_of_step:  # such a state can be resumed on any number of ranks
                 state = pipeline.checkpoint()  # save it beside the weights
                 print(f"step {batch.step}: loss {loss:.3f}, {len(state):,} bytes of state")
         watching.cancel()

@@ -28,18 +28,22 @@ def test_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pq.write_table(pa.table({"text": texts}), tmp_path / "data" / name / "part.parquet")
     shutil.copy(ROOT / "tests" / "laws" / "tokenizer.json", tmp_path)
     monkeypatch.chdir(tmp_path)
-    taken = count(1)
+    microbatches, steps = count(), count(1)
 
-    def step(**tensors: Any) -> None:
+    def forward_backward(**tensors: Any) -> None:
         assert tensors["input_ids"].shape == tensors["labels"].shape == (8, 2048)
-        if next(taken) == ENOUGH:
+        next(microbatches)
+
+    def optimizer_step() -> None:
+        if next(steps) == ENOUGH:
             raise Enough
 
-    named: dict[str, Any] = {"step": step}
+    named: dict[str, Any] = {"forward_backward": forward_backward, "optimizer_step": optimizer_step}
     with pytest.raises(Enough):
         exec(first, named)
     with named["pipeline"] as pipeline:
         state = named["all_states"] = pipeline.checkpoint()
         exec(then, named)
         assert pipeline.checkpoint() == state
-        assert next(iter(pipeline)).step == ENOUGH * 8 // 32
+        assert next(iter(pipeline)).step == ENOUGH
+    assert next(microbatches) == ENOUGH * 32 // 8

@@ -52,7 +52,8 @@ class Batch:
     columns: by name, read-only: numbers, and lists of fixed size of them, as numpy, (rows,) or (rows, n, ...), a view of
     the Arrow buffer where possible; text, bytes, lists, structs and what has nulls as `pyarrow.Array`.
     mask: bool[rows], False for filler rows. step, lane, number: the global batch it is part of, where it comes from, and its
-    place in the global batch.
+    place in the global batch. last_of_step: whether it is the last that this rank yields of the step: behind it the optimizer
+    steps, and a checkpoint restores on any number of ranks.
     """
 
     records: Records
@@ -61,6 +62,7 @@ class Batch:
     lane: int = field(kw_only=True)
     number: int = field(kw_only=True)
     filled: int = field(default=0, kw_only=True)
+    last_of_step: bool = field(default=False, kw_only=True)
     columns: Mapping[str, npt.NDArray[Any] | pa.Array] = field(init=False)
     mask: npt.NDArray[np.bool_] = field(init=False)
 
@@ -79,7 +81,7 @@ class Batch:
         return f"Batch({len(self)} rows of {', '.join(self.columns)}; step {self.step}, lane {self.lane}, number {self.number})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _batch, (self.records, self.names, self.step, self.lane, self.number, self.filled)
+        return _batch, (self.records, self.names, self.step, self.lane, self.number, self.filled, self.last_of_step)
 
     @property
     def origins(self) -> Origins:
@@ -147,8 +149,8 @@ def _filler(kind: pa.DataType, text: str, n: int) -> pa.Array:
     return pa.nulls(n, kind)
 
 
-def _batch(records: Records, names: Names, step: int, lane: int, number: int, filled: int) -> Batch:
-    return Batch(records, names, step=step, lane=lane, number=number, filled=filled)
+def _batch(records: Records, names: Names, step: int, lane: int, number: int, filled: int, last_of_step: bool) -> Batch:
+    return Batch(records, names, step=step, lane=lane, number=number, filled=filled, last_of_step=last_of_step)
 
 
 def _face(column: pa.Array) -> npt.NDArray[Any] | pa.Array:

@@ -101,6 +101,7 @@ class _Taker:
     def __init__(self, run: Run, prepared: Prepared) -> None:
         self._run, self._names, self._schema = run, prepared.names, prepared.output
         self._size = int(prepared.recipe["microbatch_size"])
+        self._last = prepared.topology.numbers.stop - 1
         self._failed: Failed | None = None
 
     def take(self, waker: Callable[[], None]) -> Batch | Finished | None:
@@ -125,7 +126,8 @@ class _Taker:
             records = fill_rows(self._schema, filled)
         elif filled:
             records = Records.concat([records, fill_rows(records.columns.schema, filled)])
-        return Batch(records, self._names, step=taken.step, lane=taken.lane, number=taken.number, filled=filled)
+        step, lane, number = taken.step, taken.lane, taken.number
+        return Batch(records, self._names, step=step, lane=lane, number=number, filled=filled, last_of_step=number == self._last)
 
 
 def _waker(there: "anyio.Event") -> Callable[[], None]:

@@ -81,6 +81,14 @@ def test_two_ranks_share_every_record_fresh_and_restored() -> None:
     assert sorted(seen([*some, *rest])) == list(range(16))
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_the_last_of_a_step_is_told_to_each_rank(ranks: int) -> None:
+    for rank in range(ranks):
+        mixture = Pipeline(source(numbers(16))).options(lanes=2, microbatches_per_step=4, dp_size=ranks, dp_rank=rank, agree=int)
+        with mixture.batch(1) as pipeline:
+            assert [batch.last_of_step for batch in pipeline] == ([False] * (4 // ranks - 1) + [True]) * 4
+
+
 def test_steps_restored_on_other_sizes_and_with_states_missing() -> None:
     """Case B05."""
 

@@ -129,7 +129,10 @@ class Operator:
         """Take what `learn` gave, here or in the run that is resumed. Called once, before anything else runs."""
 
     def apply(self, records: Records, tally: Tally) -> Records:
-        """The stateless half. Raise `RecordFailed` to say which record failed; of anything else the engine finds out."""
+        """The stateless half. Raise `RecordFailed` to say which record failed; of anything else the engine finds out.
+
+        `records.with_columns(batch)` gives the same rows other columns, `records.take(numbers)` gives some of the rows.
+        """
         raise TypeError(f"{self.name} has no stateless half")
 
     async def apply_async(self, records: Records, tally: Tally) -> Records:
