@@ -24,6 +24,9 @@ _TABLE = {  # name: (suffixes, module, in which the format is FORMAT)
 }
 
 
+_COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".lz4", ".br", ".zip", ".tgz")
+
+
 @lru_cache(maxsize=1)
 def _foreign() -> dict[str, Format]:
     return {point.name: cast(Format, point.load()) for point in entry_points(group="zephon_async.formats")}
@@ -77,8 +80,21 @@ def pick_shards(path: str, names: Iterable[str], form: str | None, explicit: boo
     picked = form if form is not None else next(iter(found), "")
     if picked not in found:
         wanted = f"no shard of the format {form!r}" if form else "no shard"
-        raise DatasetError(f"{path!r} holds {wanted}; known suffixes: {' '.join(sorted(known))}{_seen(unknown, found)}")
+        raise DatasetError(
+            f"{path!r} holds {wanted}; known suffixes: {' '.join(sorted(known))}{_seen(unknown, found)}{_hints(unknown, explicit)}"
+        )
     return picked, found[picked]
+
+
+def _hints(unknown: list[str], explicit: bool) -> str:
+    """What to do about files that are there and not read."""
+    hints = ""
+    if any(name.lower().endswith(".json") for name in unknown):
+        how = "format='jsonl' reads it" if explicit else "name it .jsonl"
+        hints += f"; if a .json file is one JSON object a line, {how}"
+    if any(name.lower().endswith(_COMPRESSED) for name in unknown):
+        hints += "; compressed files are not read yet: unpack them, or use Parquet, which is compressed inside"
+    return hints
 
 
 def _seen(unknown: list[str], found: dict[str, list[str]]) -> str:
