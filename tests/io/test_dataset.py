@@ -191,6 +191,8 @@ def test_what_to_do_where_there_is_nothing(path: str, said_of_it: str, tmp_path:
     monkeypatch.chdir(tmp_path)
     assert said(lambda: Dataset.from_path("d", path)).endswith(said_of_it.format(here=tmp_path))
     assert Dataset.from_path("d", "b.json", format="jsonl").shard_count() == 1
+    refused = f"dataset 'd': 'c/x.jsonl.gz' cannot be read as jsonl, going by its name{COMPRESSED}"
+    assert said(lambda: Dataset.from_path("d", "c/x.jsonl.gz", format="jsonl")) == refused
 
 
 def test_what_is_said_where_there_is_nothing(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ _TABLE = {  # name: (suffixes, module, in which the format is FORMAT)
 
 
 _COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".lz4", ".br", ".zip", ".tgz")
+_NOT_UNPACKED = "; compressed files are not read yet: unpack them, or use Parquet, which is compressed inside"
 
 
 @lru_cache(maxsize=1)
@@ -73,6 +74,8 @@ def pick_shards(path: str, names: Iterable[str], form: str | None, explicit: boo
         else:
             unknown.append(name)
     if explicit and form is not None:
+        if any(name.lower().endswith(_COMPRESSED) for name in unknown):
+            raise DatasetError(f"{path!r} cannot be read as {form}, going by its name{_NOT_UNPACKED}")
         return form, [*unknown, *(name for several in found.values() for name in several)]
     if form is None and len(found) > 1:
         examples = "; ".join(f"{kind}: {min(several)!r}" for kind, several in sorted(found.items()))
@@ -93,7 +96,7 @@ def _hints(unknown: list[str], explicit: bool) -> str:
         how = "format='jsonl' reads it" if explicit else "name it .jsonl"
         hints += f"; if a .json file is one JSON object a line, {how}"
     if any(name.lower().endswith(_COMPRESSED) for name in unknown):
-        hints += "; compressed files are not read yet: unpack them, or use Parquet, which is compressed inside"
+        hints += _NOT_UNPACKED
     return hints
 
 
