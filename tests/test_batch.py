@@ -93,6 +93,20 @@ def test_other_columns_are_arrow_and_have_python_values(column: pa.Array) -> Non
     assert batch.to_pylist("column") == column.to_pylist()
 
 
+def test_columns_that_there_are_not() -> None:
+    batch = batch_of({"int": NUMBERS})
+    told = "there is no column 'text', there are ['int']; tokenize(keep_columns=[...]) keeps others of the dataset"
+    for look in (lambda: batch.columns["text"], lambda: batch.to_pylist("text")):
+        with pytest.raises(KeyError) as caught:
+            look()
+        assert caught.value.args == (told,)
+    assert (batch.columns.get("text"), "text" in batch.columns, list(batch.columns)) == (None, False, ["int"])
+    for key, place in (("int", "batch.columns['int']"), (0, "batch.columns['int'], and of that a row")):
+        with pytest.raises(RecipeError) as refused:
+            batch[key]
+        assert str(refused.value) == f"a batch has its arrays in its columns: take {place}; there are ['int']"
+
+
 def test_a_batch_is_a_value() -> None:
     batch = batch_of({"n": NUMBERS}, number=1, filled=1)
     assert (len(batch), batch.step, batch.lane, batch.number) == (3, 4, 2, 1)

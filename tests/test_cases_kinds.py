@@ -1,6 +1,7 @@
 """A column that an operator requires is there and can be of its kind, or the run does not start; so too behind operators that keep
 columns."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -106,3 +107,27 @@ def test_two_operators_that_take_a_column_as_one_kind() -> None:
             pipeline.apply(Keeps(kind, kind))
         found, counts = counted(pipeline.batch(1))
         assert (column(found, "text"), counts) == (["a", "b"], {})
+
+
+@pytest.mark.parametrize(
+    ("required", "said"),
+    [
+        (
+            {"id": "str"},
+            "own: requires() wants a kind for column 'id' that is 'str': it must be one of 'string', 'integers', 'text', 'any'",
+        ),
+        ({"text": "str"}, "own: requires() wants a kind for column 'text' that is 'str': it must be one of"),
+        ({"text": None}, "own: requires() wants a kind for column 'text' that is None: it must be one of"),
+        (["text"], "own: requires() gave ['text'], wanted a dict of kinds by the names of columns, such as {'text': 'string'}"),
+        ({1: "any"}, "own: requires() gave {1: 'any'}, wanted a dict"),
+        (None, "own: requires() gave None, wanted a dict"),
+    ],
+)
+def test_an_operator_of_ones_own_that_requires_what_there_is_not(required: Any, said: str) -> None:
+    class Own(Keeps):
+        def requires(self) -> Any:
+            return required
+
+    pipeline = Pipeline(in_order(Dataset.from_dict("d", {"text": ["a"], "id": [1]}))).apply(Own("own", "any"))
+    with pytest.raises(RecipeError, match=re.escape(said)):
+        pipeline.batch(1).explain()

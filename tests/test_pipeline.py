@@ -39,6 +39,9 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("apply", (Operator(),), {}, "overrides neither apply nor accumulator"),
     ("tokenize", (letters(),), {"fild": "text"}, "tokenize() knows no 'fild'; did you mean 'field'?"),
     ("tokenize", (letters(),), {}, "tokenize() needs field="),
+    ("tokenize", (letters(),), {"column": "text"}, "tokenize() knows no 'column'; did you mean 'field'?"),
+    ("tokenize", (letters(),), {"text_column": "text"}, "tokenize() knows no 'text_column'; did you mean 'field'?"),
+    ("tokenize", (letters(),), {"text_field": "text"}, "tokenize() knows no 'text_field'; did you mean 'field'?"),
     ("map", (repr,), {"chunk": 3}, "map() knows no 'chunk'; there are: columns, concurrency, fn, parallelism, schema, version"),
     ("map", (repr,), {"num_workers": 3}, "map() knows no 'num_workers'; here it is options(workers=...)"),
     ("map", (repr, 3), {}, "map(): too many positional arguments"),
@@ -51,6 +54,8 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("shuffle", (), {"buffer": 3}, "shuffle() knows no 'buffer'; did you mean 'buffer_size'?"),
     ("pack_flat", (8,), {"algoritm": "wrap"}, "pack_flat() knows no 'algoritm'; did you mean 'algorithm'?"),
     ("pack_flat", (), {"algorithm": "wrap"}, "pack_flat() needs max_length="),
+    ("pack_flat", (), {"max_len": 4}, "pack_flat() knows no 'max_len'; did you mean 'max_length'?"),
+    ("pack_flat", (), {"pad_id": 0, "seq_length": 4}, "pack_flat() knows no 'seq_length'; did you mean 'max_length'?"),
     ("accumulate", (list,), {}, "accumulate() needs push="),
     ("accumulate", (list, repr), {"schem": 3}, "accumulate() knows no 'schem'; did you mean 'schema'?"),
     ("batch", (), {}, "batch() needs microbatch_size="),
@@ -73,6 +78,8 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("options", (), {"max_bad_records": -5}, "max_bad_records is -5: it must be a whole number of at least 0"),
     ("options", (), {"io_options": 3}, "io_options is 3: it must be a dict of settings"),
     ("options", (), {"version": 3.5}, "version is 3.5: it must be a text or a whole number"),
+    ("options", (), {"version": "\ud800"}, r"version is '\ud800': it cannot be written as UTF-8"),
+    ("map", (repr,), {"version": "\ud800"}, r"map: version is '\ud800': it cannot be written as UTF-8"),
     ("options", (), {"agree": 3}, "agree is 3: it must be a plain function"),
     ("options", (), {"memory_budget": 1.5}, "memory_budget is 1.5: give bytes as a positive whole number, or text such as '2GiB'"),
     ("options", (), {"memory_budget": "2 gigs"}, "memory_budget is '2 gigs'"),
@@ -91,6 +98,30 @@ def test_what_is_no_source() -> None:
     for wrong in (3, None, "data/", MADE, type(in_order(MADE)), [MADE]):
         assert "Pipeline() takes a work source, such as StaticMixtureWorkSource(" in said(anything, wrong)
     assert said(anything) == "Pipeline() needs source="
+
+
+def test_what_is_no_dataset() -> None:
+    anything: Any = Dataset
+    made = "Dataset() itself is not for users; make one with Dataset.from_path(name, path), Dataset.from_dict or Dataset.from_arrow"
+    assert said(anything, "wiki", "data/wiki") == said(anything, "wiki", path="data/wiki") == said(anything) == made
+    assert said(Dataset.from_dict, "\ud800", {"n": [1]}).startswith(r"the name of a dataset is '\ud800': it cannot be written")
+
+
+def test_columns_that_are_kept_for_nothing_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    data = Dataset.from_dict("d", {"text": ["a"] * 4, "id": list(range(4)), "url": ["b"] * 4})
+
+    def begun(*names: str) -> Any:
+        return Pipeline(in_order(data)).tokenize(letters(), field="text", keep_columns=names)
+
+    for used in (begun("id").shuffle(2), begun("id").map(dict), begun("id").filter(bool, columns=["id"]).shuffle(2)):
+        used.batch(1).explain()
+    begun().pack_flat(2).batch(1).explain()
+    assert caplog.messages == []
+    with begun("id", "url").filter(lambda row: row["id"] < 9, columns=["id"]).shuffle(2).pack_flat(2).batch(1) as packed:
+        list(packed)
+        list(packed)
+    told = "tokenize(keep_columns=...) keeps 'url', but no later operator uses it or passes it on; it is read in vain"
+    assert [message.startswith(told) for message in caplog.messages] == [True]
 
 
 def test_an_agreement_that_is_a_coroutine() -> None:
@@ -132,13 +163,17 @@ def test_what_two_settings_must_be_together_is_said_at_the_start() -> None:
     [
         (Path("state.bin"), "not a path (PosixPath('state.bin')): read the file and give its bytes"),
         ("state.bin", "not a path ('state.bin'): read the file and give its bytes"),
-        (b"", "these 0 bytes are no checkpoint"),
+        (b"", "restore() was given an empty checkpoint, of 0 bytes"),
+        (bytearray(), "restore() was given an empty checkpoint, of 0 bytes"),
+        (b"ck", "these 2 bytes are no checkpoint"),
         ([], "restore() was given no state"),
         (iter([]), "restore() was given no state"),
         (3, "or a list of those of all ranks, not 3"),
         (None, "or a list of those of all ranks, not None"),
         ([3], "a checkpoint is bytes, not int"),
-        ([b""], "these 0 bytes are no checkpoint"),
+        ([b""], "restore() was given an empty checkpoint, of 0 bytes"),
+        (["state.bin"], "not a path ('state.bin'): read the file and give its bytes"),
+        ([b"ck", Path("state.bin")], "not a path (PosixPath('state.bin')): read the file and give its bytes"),
     ],
 )
 def test_what_is_no_state(state: Any, words: str) -> None:

@@ -291,6 +291,23 @@ def test_no_tokens_at_all() -> None:
         batch_of(records.with_columns(pa.RecordBatch.from_pydict({"n": [1]}))).to_training()
 
 
+def test_torch_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(RecipeError, match=r"framework='torch'\): .*; install torch, or use framework='numpy'"):
+        batch_of(documents([[1]])).to_training(framework="torch")
+
+
+def test_names_that_there_are_not() -> None:
+    to_training: Any = batch_of(documents([[1]])).to_training
+    for name in ("label", "labels"):
+        with pytest.raises(RecipeError, match=rf"to_training\(\) knows no '{name}'; did you mean 'return_labels'\?"):
+            to_training(**{name: False})
+    with pytest.raises(RecipeError, match=r"to_training\(\) knows no 'x'; there are: dtype, eos_mask_loss"):
+        to_training(x=1)
+    with pytest.raises(RecipeError, match="too many positional arguments; it takes labels_across_documents"):
+        to_training(1)
+
+
 def test_torch_is_used_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     class Tensor:
         def __init__(self, array: npt.NDArray[Any]) -> None:

@@ -10,6 +10,8 @@ import pyarrow as pa
 from zephon_async.io import Catalog, Dataset, Reader, dataset_schema, unify
 from zephon_async.records import Block
 
+QUARANTINE = "; options(on_bad_record='quarantine') skips bad records"
+
 
 def ones(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """The size of every row, for plans in samples."""
@@ -54,4 +56,6 @@ def whole(dataset: Dataset, needed: Iterable[str] | None = None, required: Mappi
 
 def bad_of(block: Block) -> list[str]:
     """What is said of the bad rows of a block, in their order."""
-    return [str(block.bad[row]) for row in sorted(block.bad)]
+    said = [str(block.bad[row]) for row in sorted(block.bad)]
+    assert all(each.endswith(QUARANTINE) for each in said)
+    return [each.removesuffix(QUARANTINE) for each in said]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,15 @@ class Document(NamedTuple):
     part: int
     start: int
     stop: int
+
+
+class _Columns(dict[str, Any]):
+    """Columns by name, which say of another name what there is."""
+
+    def __missing__(self, name: object) -> NoReturn:
+        raise KeyError(
+            f"there is no column {name!r}, there are {list(self)}; tokenize(keep_columns=[...]) keeps others of the dataset"
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -71,11 +80,16 @@ class Batch:
         columns = {name: _face(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
         mask = np.arange(len(self)) < len(self) - self.filled
         mask.flags.writeable = False
-        object.__setattr__(self, "columns", MappingProxyType(columns))
+        object.__setattr__(self, "columns", MappingProxyType(_Columns(columns)))
         object.__setattr__(self, "mask", mask)
 
     def __len__(self) -> int:
         return len(self.records)
+
+    def __getitem__(self, key: object) -> NoReturn:
+        there = list(self.columns)
+        name, row = (key, "") if isinstance(key, str) else (there[0] if there else "input_ids", ", and of that a row")
+        raise RecipeError(f"a batch has its arrays in its columns: take batch.columns[{name!r}]{row}; there are {there}")
 
     def __repr__(self) -> str:
         return f"Batch({len(self)} rows of {', '.join(self.columns)}; step {self.step}, lane {self.lane}, number {self.number})"
@@ -90,6 +104,7 @@ class Batch:
 
     def to_pylist(self, name: str) -> list[Any]:
         """A column as Python values, one a row."""
+        self.columns[name]  # says which there are, where this is none
         return list(self.records.columns.column(name).to_pylist())
 
     def documents(self) -> list[list[Document]]:

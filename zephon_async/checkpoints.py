@@ -12,21 +12,22 @@ from zephon_async.lanes import RankState
 
 def encoded_states(state: Any) -> list[Any]:
     """The encoded states of a call of `restore`."""
-    if isinstance(state, bytes | bytearray | memoryview):
-        return [state]
-    _refuse_path("restore", state)
-    if not isinstance(state, Iterable):
+    alone = isinstance(state, bytes | bytearray | memoryview | str | PathLike)
+    if not alone and not isinstance(state, Iterable):
         raise CheckpointError(f"restore() takes the bytes of a checkpoint, or a list of those of all ranks, not {state!r:.80}")
-    if not (several := list(state)):
+    if not (several := [state] if alone else list(state)):
         raise CheckpointError("restore() was given no state: give the bytes of a checkpoint, or a list of those of all ranks")
-    return several
+    return [_not_empty("restore", each) for each in several]
 
 
-def _refuse_path(who: str, state: Any) -> None:
+def _not_empty(who: str, state: Any) -> Any:
+    if state == b"":
+        raise CheckpointError(f"{who}() was given an empty checkpoint, of 0 bytes: was its file written to the end?")
     if isinstance(state, str | PathLike):
         raise CheckpointError(
             f"{who}() takes the bytes of a checkpoint, not a path ({state!r:.80}): read the file and give its bytes"
         )
+    return state
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,7 @@ class CheckpointSummary:
 @checks_call
 def inspect_checkpoint(state: bytes) -> CheckpointSummary:
     """Read a checkpoint without a pipeline. Raises `CheckpointError` where it is damaged."""
-    _refuse_path("inspect_checkpoint", state)
-    s = RankState.decode(state)
+    s = RankState.decode(_not_empty("inspect_checkpoint", state))
     t = s.topology
     taken = sum(stop - start for start, stop in s.taken)
     rows = {lane: cursor.out for lane, cursor in s.cursors.items()}

@@ -28,6 +28,18 @@ _ELSEWHERE = {
 }
 """Names that users of torch know, and what they are here. A hint, not an alias."""
 
+_SAME = {
+    **dict.fromkeys(("column", "text_column", "text_field", "text_key"), "field"),
+    **dict.fromkeys(("max_len", "seq_len", "seq_length", "sequence_length", "block_size"), "max_length"),
+    "label": "return_labels",
+}
+"""What a setting is called elsewhere, and what it is called in the calls here that have it. A hint as well."""
+
+_MADE_BY = {"Dataset": "Dataset.from_path(name, path), Dataset.from_dict or Dataset.from_arrow"}
+"""How those are made whose own call is not for users."""
+
+_OWNERS = ("self", "batch")  # parameters that stand for what a method is called on; `to_training` is one of a batch
+
 
 def shown(value: object) -> str:
     """The begin of a value's text, for messages; of one that is nested too deep for Python to write, nothing."""
@@ -60,14 +72,19 @@ def refuse_unknown(who: str, settings: Iterable[str], known: Iterable[str]) -> N
     names = tuple(known)
     for name in settings:
         if name not in names:
-            instead = f"here it is {_ELSEWHERE[name]}" if name in _ELSEWHERE else nearest(name, names)
+            instead = f"here it is {_ELSEWHERE[name]}" if name in _ELSEWHERE else _same(name, names) or nearest(name, names)
             raise RecipeError(f"{who}() knows no {name!r}; {instead}") from None
+
+
+def _same(name: str, known: Collection[str]) -> str:
+    """What to say of a setting that is called otherwise elsewhere; nothing, where none of those known is it."""
+    return f"did you mean {_SAME[name]!r}?" if _SAME.get(name) in known else ""
 
 
 def _refuse_call(who: str, made: Callable[..., Any], given: Sequence[Any], settings: Mapping[str, Any]) -> None:
     """Raise `RecipeError` where `made` cannot be called so."""
     signature = inspect.signature(made)
-    parameters = [p for p in signature.parameters.values() if p.name != "self"]
+    parameters = [p for p in signature.parameters.values() if p.name not in _OWNERS]
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     takes = [p.name for p in named]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
@@ -79,6 +96,7 @@ def _refuse_call(who: str, made: Callable[..., Any], given: Sequence[Any], setti
     except TypeError as error:
         raise RecipeError(f"{who}(): {error}; it takes {', '.join(takes)}") from None
     if missing := [p.name for p in named if p.default is p.empty and p.name not in bound]:
+        refuse_unknown(who, [name for name in settings if _same(name, missing) or _meant(name, missing)], takes)
         raise RecipeError(f"{who}() needs {' and '.join(f'{name}=' for name in missing)}") from None
 
 
@@ -99,7 +117,12 @@ def checked(who: str, function: F) -> F:
         try:
             return function(*given, **settings)
         except TypeError:
-            _refuse_call(who, function, given, settings)
+            try:
+                _refuse_call(who, function, given, settings)
+            except RecipeError:
+                if who in _MADE_BY:
+                    raise RecipeError(f"{who}() itself is not for users; make one with {_MADE_BY[who]}") from None
+                raise
             raise  # it came from inside
 
     return cast(F, call)
@@ -132,12 +155,24 @@ def one_of(name: str, value: Any, choices: Iterable[str]) -> None:
         raise RecipeError(f"{name} is {value!r:.80}: it must be one of {', '.join(map(repr, known))}")
 
 
+def writable(name: str, text: str) -> None:
+    """Refuse a text that cannot be written: checkpoints hold UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise RecipeError(
+            f"{name} is {text!r:.80}: it cannot be written as UTF-8; leave out the half of a surrogate pair"
+        ) from None
+
+
 def check_version(name: str, value: Any) -> None:
     """Refuse what is no version of a user's: None, a text, or a whole number."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
         raise RecipeError(f"{name} is {value!r:.80}: it must be a text or a whole number")
     if isinstance(value, int):
         whole(name, value)
+    if isinstance(value, str):
+        writable(name, value)
 
 
 def flag(name: str, value: Any) -> bool:

@@ -111,7 +111,7 @@ class _Taker:
             if not isinstance(taken, Failed):
                 return taken
             self._failed = taken
-        raise self._failed.error.with_traceback(self._failed.traceback)
+        raise BaseException.with_traceback(self._failed.error, self._failed.traceback)  # a class may have another
 
     def forget(self, waker: Callable[[], None]) -> None:
         """Nobody waits for this waker any more."""

@@ -308,6 +308,8 @@ def _delivered(made: dict[str, Any], framework: str, lists: bool) -> dict[str, A
         return made | {name: array.tolist() for name, array in arrays.items()}
     if framework == "numpy" or (framework == "auto" and find_spec("torch") is None):
         return made
-    import torch
-
+    try:
+        import torch
+    except ImportError as error:
+        raise RecipeError(f"to_training(framework='torch'): {error}; install torch, or use framework='numpy'") from error
     return made | {name: torch.from_numpy(array if array.flags.writeable else array.copy()) for name, array in arrays.items()}

@@ -170,6 +170,31 @@ def test_a_name_that_is_not_utf_8(tmp_path: Path) -> None:
 # Errors
 
 
+JSON = "; if a .json file is one JSON object a line, "
+COMPRESSED = "; compressed files are not read yet: unpack them, or use Parquet, which is compressed inside"
+
+
+@pytest.mark.parametrize(
+    ("path", "said_of_it"),
+    [
+        ("no/a.jsonl", "'no/a.jsonl' does not exist (seen from {here})"),
+        ("*.jsonl", "the pattern '*.jsonl' matches nothing (seen from {here})"),
+        ("no/*", "the pattern 'no/*' matches nothing: there is no folder 'no' (seen from {here})"),
+        ("b.json", f"ignored: 'b.json'{JSON}format='jsonl' reads it"),
+        ("c", f"ignored: 'x.jsonl.gz'{COMPRESSED}"),
+        ("c/*", f"ignored: 'x.jsonl.gz'{COMPRESSED}"),
+        ("c/x.jsonl.gz", f"ignored: 'x.jsonl.gz'{COMPRESSED}"),
+    ],
+)
+def test_what_to_do_where_there_is_nothing(path: str, said_of_it: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files(tmp_path, "b.json", "c/x.jsonl.gz")
+    monkeypatch.chdir(tmp_path)
+    assert said(lambda: Dataset.from_path("d", path)).endswith(said_of_it.format(here=tmp_path))
+    assert Dataset.from_path("d", "b.json", format="jsonl").shard_count() == 1
+    refused = f"dataset 'd': 'c/x.jsonl.gz' cannot be read as jsonl, going by its name{COMPRESSED}"
+    assert said(lambda: Dataset.from_path("d", "c/x.jsonl.gz", format="jsonl")) == refused
+
+
 def test_what_is_said_where_there_is_nothing(tmp_path: Path) -> None:
     here = str(tmp_path)
     assert said(lambda: Dataset.from_path("d", here + "/no")) == f"dataset 'd': {here + '/no'!r} does not exist"
@@ -182,7 +207,7 @@ def test_what_is_said_where_there_is_nothing(tmp_path: Path) -> None:
     assert said(lambda: Dataset.from_path("d", here)) == f"dataset 'd': {here!r} holds no shard; known suffixes: {SUFFIXES}"
     files(tmp_path, "a.txt", "b.json", ".c.jsonl", "d/e.csv")
     ignored = f"dataset 'd': {here!r} holds no shard; known suffixes: {SUFFIXES}; ignored: 'a.txt', 'b.json', 'd/e.csv'"
-    assert said(lambda: Dataset.from_path("d", here)) == ignored
+    assert said(lambda: Dataset.from_path("d", here)) == f"{ignored}{JSON}name it .jsonl"
     bucket = "dataset 'd': no store reads s3:// paths; give a path of this machine"
     assert said(lambda: Dataset.from_path("d", "s3://bucket/x")) == bucket
 

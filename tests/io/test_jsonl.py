@@ -303,22 +303,23 @@ def test_pre_tokenized_documents_are_integers(tmp_path: Path) -> None:
 
 # Bad records
 
+WHOLE = "; a line must be one whole JSON object"
 BAD = {
-    '{"text": "a"} {"text": "b"}': "JSON is malformed: trailing characters (byte 15)",
-    '["a"]': "Expected `object`, got `array`",
-    "null": "Expected `object`, got `null`",
-    "nonsense": "JSON is malformed: invalid character (byte 4)",
-    '{"text": "a"': "Input data was truncated",
+    '{"text": "a"} {"text": "b"}': f"JSON is malformed: trailing characters (byte 15){WHOLE}",
+    '["a"]': f"Expected `object`, got `array`{WHOLE}",
+    "null": f"Expected `object`, got `null`{WHOLE}",
+    "nonsense": f"JSON is malformed: invalid character (byte 4){WHOLE}",
+    '{"text": "a"': f"Input data was truncated{WHOLE}",
     '{"text": 5}': "Expected `str | null`, got `int` - at `$.text`",
     '{"text": ["a"]}': "Expected `str | null`, got `array` - at `$.text`",
-    '{"text": "a\x00"}': "JSON is malformed: invalid character (byte 11)",
+    '{"text": "a\x00"}': f"JSON is malformed: invalid character (byte 11){WHOLE}",
     '{"n": 9223372036854775808}': "Expected `int` <= 9223372036854775807 - at `$.n`",
     '{"n": 1.0}': "Expected `int | null`, got `float` - at `$.n`",
     '{"n": "1"}': "Expected `int | null`, got `str` - at `$.n`",
     '{"n": true}': "Expected `int | null`, got `bool` - at `$.n`",
     '{"x": 1e999}': "Number out of range - at `$.x`",
-    '{"x": NaN}': "JSON is malformed: invalid character (byte 6)",
-    "\ufeff{}": "JSON is malformed: invalid character (byte 0)",
+    '{"x": NaN}': f"JSON is malformed: invalid character (byte 6){WHOLE}",
+    "\ufeff{}": f"JSON is malformed: invalid character (byte 0){WHOLE}",
 }
 
 
@@ -396,7 +397,7 @@ def test_a_bad_row_of_a_shard_that_is_gone_is_still_named(tmp_path: Path) -> Non
     dataset = of(tmp_path, b'{"text": "a"}\n5\n')
     block = Reader([dataset], schema_of(dataset), ones).read(0, 0, 0)
     (tmp_path / "a.jsonl").unlink()
-    assert bad_of(block) == ["dataset 'd', shard 'a.jsonl', row 14: Expected `object`, got `int`"]
+    assert bad_of(block) == [f"dataset 'd', shard 'a.jsonl', row 14: Expected `object`, got `int`{WHOLE}"]
     with pytest.raises(ShardError):
         Reader([dataset], schema_of_text(), ones).read(0, 0, 0)
 

@@ -76,6 +76,33 @@ def test_uneven_restores_of_data_that_ends(stop: int) -> None:
     assert [batch.digest() for batch in first + rest] == [batch.digest() for batch in whole]
 
 
+MINIMUM = "with on_end='drop' options(agree=) must give the minimum over all ranks, here"
+MAXIMUM = "with on_end='pad' options(agree=) must give the maximum over all ranks, here"
+
+
+@pytest.mark.parametrize(
+    ("on_end", "agree", "batches", "said"),
+    [
+        ("drop", lambda steps: None, 0, "options(agree=) gave None, wanted a whole number"),
+        ("drop", lambda steps: 1.0, 0, "options(agree=) gave 1.0, wanted a whole number"),
+        ("drop", lambda steps: 2, 0, f"agreed on 2 steps, and this one, asked for step 0, proposed 1: {MINIMUM} 0 or 1;"),
+        ("drop", lambda steps: max(steps, 21), 0, "agreed on 21 steps, and this one, asked for step 0, proposed 1"),
+        ("drop", lambda steps: steps % 3, 4, f"agreed on 0 steps, and this one, asked for step 2, proposed 3: {MINIMUM} 2 or 3;"),
+        ("pad", lambda steps: steps * 2, 0, f"agreed on 2 steps, and this one, asked for step 0, proposed 1: {MAXIMUM} 1;"),
+        ("pad", lambda steps: min(steps, 3), 6, f"agreed on 3 steps, and this one, asked for step 3, proposed 4: {MAXIMUM} 4;"),
+    ],
+)
+def test_what_no_agreement_can_be_ends_in_an_error(on_end: str, agree: Any, batches: int, said: str) -> None:
+    """Else rows would be made up, or left out, without a word."""
+    recipe = Recipe(DOCUMENTS, {"a": 1}, (), epochs=1, lanes=2, rows=1)
+    with recipe.pipeline(1, 0, agree=agree, on_end=on_end) as pipeline:
+        taken = iter(pipeline)
+        assert len(list(islice(taken, batches))) == batches
+        with pytest.raises((TypeError, ValueError)) as caught:
+            next(taken)
+        assert said in str(caught.value)
+
+
 # -- torch.distributed -------------------------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -89,6 +89,25 @@ def test_two_pipelines_at_once_in_one_loop_and_in_two_threads(wanted: list[str])
     assert found == [wanted] * 4
 
 
+NEWER = (
+    "a newer iteration over this pipeline has begun; to share one among tasks or threads, let them all take from one iterator: "
+    "it = aiter(pipeline), or iter(pipeline)"
+)
+
+
+def test_tasks_share_an_iterator_as_the_error_of_two_says(wanted: list[str]) -> None:
+    async def take(batches: AsyncIterator[Batch]) -> list[str]:
+        return [batch.digest() async for batch in batches]
+
+    async def both() -> None:
+        async with packed() as pipeline:
+            it = aiter(pipeline)
+            found = await asyncio.gather(take(it), take(it))
+            assert sorted(found[0] + found[1]) == sorted(wanted)
+
+    asyncio.run(both())
+
+
 def test_one_pipeline_in_two_threads_gives_the_data_or_a_clear_error(wanted: list[str]) -> None:
     outcomes: list[Any] = []
 
@@ -105,7 +124,7 @@ def test_one_pipeline_in_two_threads_gives_the_data_or_a_clear_error(wanted: lis
         for thread in threads:
             thread.join()
         assert outcomes.count(wanted) >= 1
-        assert {str(o) for o in outcomes if o != wanted} <= {"a newer iteration over this pipeline has begun"}
+        assert {str(o) for o in outcomes if o != wanted} <= {NEWER}
         assert digests(pipeline) == wanted
 
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from tests.fuses import AT, KINDS, ROWS, WAYS, Boom, Fuse, blown, until_it_fails
-from tests.numbered import numbers, seen, source
-from zephon_async import Pipeline
+from tests.numbered import NUMBERS, numbers, seen, source
+from zephon_async import BadRecord, Pipeline
 from zephon_async.operators import Operator, Tally
 from zephon_async.operators.base import NO_MARKS
 from zephon_async.records import Marks, Records
@@ -165,14 +165,68 @@ class _Wrong(Operator):
         self.what = what
 
     def apply(self, records: Records, tally: Tally) -> Records:
-        none: Any = None
-        return none if self.what == "none" else records.with_columns(records.columns.slice(0, 1))
+        wrong: Any = {"none": None, "columns": records.columns}
+        return wrong[self.what] if self.what in wrong else records.with_columns(records.columns.slice(0, 1))
 
 
-@pytest.mark.parametrize(("what", "said"), [("none", "apply gave NoneType, not Records"), ("short", "1 rows and . origins")])
-def test_an_operator_of_ones_own_that_gives_something_else_is_told(what: str, said: str) -> None:
-    with Pipeline(source(numbers(5))).apply(_Wrong(what)).batch(1) as pipeline, pytest.raises(TypeError, match=said):
-        next(iter(pipeline))
+INSTEAD = r"records.with_columns\(...\) for other columns of the same rows, records.take\(...\) for some of the rows"
+WRONG = {
+    "none": "wrong: apply gave NoneType, not Records",
+    "short": "wrong: apply gave 1 rows and . origins",
+    "columns": f"wrong: apply gave RecordBatch, not Records: give {INSTEAD}",
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_an_operator_of_ones_own_that_gives_something_else_is_told(what: str) -> None:
+    with Pipeline(source(numbers(5))).apply(_Wrong(what)).batch(1) as pipeline:
+        with pytest.raises(TypeError, match=WRONG[what]) as caught:
+            next(iter(pipeline))
+        (note,) = caught.value.__notes__
+        assert note.startswith("zephon_async: in wrong, among rows that begin with dataset 'numbers', shard '0', row 0, epoch 0")
+
+
+class NoNotes(Exception):
+    def add_note(self, note: str) -> None:
+        raise ValueError("no note")
+
+
+class NoTraceback(Exception):
+    def with_traceback(self, traceback: Any) -> Any:
+        raise ValueError("no traceback")
+
+
+class Frozen(BadRecord):
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("frozen")
+
+
+class NoText(BadRecord):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("runner", ["threads", "inline"])
+@pytest.mark.parametrize("raises", [NoNotes, NoTraceback, Frozen, NoText])
+@pytest.mark.parametrize("kind", ["map", "coroutine", "accumulate", "agree"])
+def test_an_exception_that_takes_nothing_is_raised_in_its_place(kind: str, raises: type[Exception], runner: str) -> None:
+    def fails(record: dict[str, Any]) -> dict[str, Any]:
+        if record["n"] == AT:
+            raise raises
+        return record
+
+    async def fails_too(record: dict[str, Any]) -> dict[str, Any]:
+        return fails(record)
+
+    pipeline = Pipeline(source(numbers(ROWS))).options(runner=runner)
+    if kind == "agree":
+        pipeline.options(agree=lambda steps: fails({"n": steps - 1})["n"] + 1)
+    elif kind == "accumulate":
+        pipeline.accumulate(list, lambda state, record: [fails(record)], schema=NUMBERS)
+    else:
+        pipeline.map(fails if kind == "map" else fails_too, schema=NUMBERS)
+    with pipeline.batch(1):
+        assert until_it_fails(pipeline, raises)[0] == list(range(AT))
 
 
 class Unsound(Operator):

@@ -141,7 +141,7 @@ def test_users_accumulators_go_on_behind_bad_records(kind: str, chunk_rows: int,
     assert [line.split("byte) ")[1].split(",")[0] for line in said] == [str(n - 1) for n in SKIPPED[kind]]
     assert {line.split("epoch 0: ")[1] for line in said} == {
         "ten",
-        "column 'sum' of the result: wanted int64, found str 'five' (pass schema= if that is right)",
+        "column 'sum' of the result: wanted int64, found str 'five' (change schema= if that is right)",
     }
 
 

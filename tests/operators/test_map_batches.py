@@ -105,7 +105,7 @@ def test_metadata_and_projection() -> None:
         (lambda batch: {"number": [1], "b": [1, 2]}, r"gave the columns \['b', 'number'\], wanted \['number'\]"),
         (lambda batch: {}, r"gave the columns \[\]"),
         (lambda batch: {"number": 5}, "column 'number' of the result is int, wanted an Arrow or numpy array or a list"),
-        (lambda batch: {"number": pa.array([1.0] * 4)}, "wanted int64, found double; cast it, or pass schema="),
+        (lambda batch: {"number": pa.array([1.0] * 4)}, "wanted int64, found double; cast it, or change schema="),
         (lambda batch: {"number": pa.array([1] * 4, pa.int8())}, "wanted int64, found int8"),
         (lambda batch: {"number": [1, 2, 3, "x"]}, "wanted int64, found str 'x'"),
     ],

@@ -225,6 +225,14 @@ def test_columns_are_exactly_those_of_the_schema() -> None:
     schema = pa.schema([pa.field("a", I64, nullable=False), pa.field("b", TEXT)])
     with pytest.raises(BadRecord, match=r"lacks the columns \['b'\] and has \['c'\] too many; wanted are \['a', 'b'\]"):
         to_batch([{"a": 1, "b": "x"}, {"a": 1, "c": 2}], schema)
+    for record, said in (
+        ({"a": 1}, "lacks the columns ['b']; wanted are ['a', 'b']: give None for no value, or change schema="),
+        ({"a": 1, "b": "x", "c": 2}, "has ['c'] too many; wanted are ['a', 'b']: change schema="),
+    ):
+        for ours in (True, False):
+            with pytest.raises(BadRecord) as caught:
+                to_batch([record], schema, not ours)
+            assert str(caught.value) == f"the result {said.replace('change', 'pass') if ours else said}"
     with pytest.raises(BadRecord, match=r"wanted int64, found NoneType None \(the schema forbids it\)"):
         to_batch([{"a": None, "b": "x"}], schema)
     at, error = first_misfit([[], [{"a": 1, "b": "x"}], [{"a": 1, "b": None}, {"a": 1, "b": 5}]], schema)

@@ -113,7 +113,7 @@ def test_long_documents_as_errors() -> None:
 def test_null_text_is_never_the_word_none() -> None:
     out, at, cause = run(Tokenize(BYTES, field="text"), texts(["a", None]))
     assert (placed(out), at, type(cause)) == ([({"input_ids": [97, 0]}, 0, 0)], 1, BadRecord)
-    assert str(cause).startswith("tokenize: column 'text' is null; on_null='skip'")
+    assert str(cause).startswith("tokenize: column 'text' is missing or null; on_null='skip'")
     tally = Counter[str]()
     assert ids([None, "a", None], tally, on_null="skip") == [[97, 0]]
     assert tally == {"records_skipped_null": 2}

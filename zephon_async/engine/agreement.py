@@ -8,11 +8,40 @@ Threads: `join` is called before the run that needs it begins, `leave` when no r
 """
 
 import sys
+from collections.abc import Callable
+from operator import index
 from traceback import clear_frames
 from typing import Any
 
+from zephon_async.engine.blame import noted
 from zephon_async.errors import RecipeError
 from zephon_async.options import Options
+
+
+def agreed(agree: Callable[[int], Any], step: int, has: bool, pads: bool) -> int:
+    """How many steps the ranks say there are, asked for a step that this one has or has not.
+
+    Raises `TypeError` or `ValueError` for what cannot be the minimum (`pads`: the maximum) over ranks that are all asked that.
+    """
+    steps = step + has
+    try:
+        given = agree(steps)
+    except BaseException as error:
+        noted(error, f"the ranks could not agree whether there is a step {step}; has one failed or gone?")
+        raise
+    least, most = (steps, step + 1) if pads else (step, steps)
+    try:
+        number = index(given)
+    except TypeError:
+        raise TypeError(f"options(agree=) gave {given!r:.80}, wanted a whole number") from None
+    if not least <= number <= most:
+        kind, end = ("maximum", "pad") if pads else ("minimum", "drop")
+        can_be = f"{least}" if least == most else f"{least} or {most}"
+        raise ValueError(
+            f"the ranks agreed on {number} steps, and this one, asked for step {step}, proposed {steps}: with on_end={end!r} "
+            f"options(agree=) must give the {kind} over all ranks, here {can_be}; or have the ranks not taken the same steps?"
+        )
+    return number
 
 
 class GlooAgreement:

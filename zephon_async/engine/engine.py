@@ -14,12 +14,11 @@ import asyncio
 import atexit
 import contextvars
 import logging
-import operator
 import threading
 from collections.abc import Callable, Mapping
 from time import monotonic, perf_counter
 
-from zephon_async.engine.agreement import GlooAgreement
+from zephon_async.engine.agreement import GlooAgreement, agreed
 from zephon_async.engine.budget import Budget
 from zephon_async.engine.compile import Chain
 from zephon_async.engine.dry import no_step
@@ -40,6 +39,10 @@ from zephon_async.work import Plan
 _log = logging.getLogger("zephon_async")
 CLOSE_S = 5.0  # that workers are waited for
 HURRY_S = 1.0  # the same where the program is on its way out
+_NEWER = (
+    "a newer iteration over this pipeline has begun; to share one among tasks or threads, let them all take from one iterator: "
+    "it = aiter(pipeline), or iter(pipeline)"
+)
 _MORE_S = 1.0  # what closing takes besides
 
 _registry = threading.Lock()
@@ -88,7 +91,7 @@ class Engine:
             before, self._run = self._run, run
             self._request = (run, dict(cursors), finite)
             if before is not None:
-                before.fail(ClosedError("a newer iteration over this pipeline has begun"))
+                before.fail(ClosedError(_NEWER))
             if self._thread is None:
                 self._start()
         self._ask()
@@ -308,11 +311,10 @@ class Engine:
             else:
                 has = all(lane.made >= enough for lane in lanes) or run.failing
             try:
-                agreed = await self._agreed(step + has)
+                steps = await self._agreed(step, has)
             except Exception as error:
-                error.add_note(f"zephon_async: the ranks could not agree whether there is a step {step}; has one failed or gone?")
                 return step, error
-            if agreed <= step:
+            if steps <= step:
                 self._books.counts.update({"rows_left": run.leave_from(step)})
                 enough += self._options.prefetch
                 want()  # what is left over is counted, but no lane is read through only for that
@@ -323,15 +325,15 @@ class Engine:
             step += 1
             run.decide(step, final=False)
 
-    async def _agreed(self, steps: int) -> int:
-        agree = self._options.agree or self._gloo
+    async def _agreed(self, step: int, has: bool) -> int:
+        agree, pads = self._options.agree or self._gloo, self._options.on_end == "pad"
         if agree is None:
-            return steps
+            return step + has
         if self._agree is None:
             runner = ThreadRunner(1, name="zephon-agree")
             runner.start(asyncio.get_running_loop())
             self._agree = runner
-        return await self._agree.submit(lambda: operator.index(agree(steps)), (0,))
+        return await self._agree.submit(lambda: agreed(agree, step, has, pads), (0,))
 
 
 async def _work(lanes: list[Lane], blocks: Blocks) -> None:

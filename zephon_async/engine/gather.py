@@ -100,7 +100,9 @@ def gather(chunk: Chunk, policy: Policy) -> Parcel:
 def what_is_wrong(records: object) -> str:
     """What makes something that an operator gave no records; "" where nothing does."""
     if not isinstance(records, Records):
-        return f"{type(records).__name__}, not Records"
+        wrapped = isinstance(records, pa.RecordBatch | pa.Table)
+        instead = ": give records.with_columns(...) for other columns of the same rows, records.take(...) for some of the rows"
+        return f"{type(records).__name__}, not Records{instead if wrapped else ''}"
     if len(records.origins) != records.columns.num_rows:
         return f"{records.columns.num_rows} rows and {len(records.origins)} origins; take or slice Records as a whole"
     return ""

@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from zephon_async.engine.blame import noted
 from zephon_async.engine.budget import Budget
 from zephon_async.engine.compile import Chain
 from zephon_async.engine.dry import Dry
@@ -175,7 +176,7 @@ class Lane:
                 draw.take(0)
         except Exception as error:
             row = 0 if self._draw is None else self._draw.number
-            error.add_note(f"zephon_async: while lane {self.number} read for row {row}")
+            noted(error, f"while lane {self.number} read for row {row}")
             return Chunk(picks, failure=deliverable(error))
         if draw.done:
             return Chunk(picks, End.RUN)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from zephon_async.checks import one_of
 from zephon_async.engine.budget import Budget, Need, divide
 from zephon_async.engine.gather import Chunk, Policy, gather
 from zephon_async.engine.serial import Fed, Serial
@@ -24,7 +25,7 @@ from zephon_async.errors import CheckpointError, RecipeError, ZephonError
 from zephon_async.io import Catalog, Dataset, Reader, dataset_schema, row_sizes, unify
 from zephon_async.kinds import list_lengths
 from zephon_async.lanes import Cursor, Draw, Topology
-from zephon_async.operators import Columns, Operator, fingerprint, is_interrupt
+from zephon_async.operators import KINDS, Columns, Operator, fingerprint, is_interrupt
 from zephon_async.options import RECIPE, Options
 from zephon_async.records import ORIGIN, End, Names, Parcel, Pick, Records
 from zephon_async.work import Plan, Unit, WorkSource, measured, sample_blocks
@@ -163,11 +164,17 @@ def _columns(operators: Sequence[Operator]) -> tuple[Columns, dict[str, str], di
     """The columns that are needed of the datasets, those that must be there with their kinds, and which operator requires each."""
     needed: Columns = None
     for operator in reversed(operators):
+        if needed is not None and (unused := [repr(name) for name in operator.keep_columns if name not in needed]):
+            _log.warning(
+                "%s(keep_columns=...) keeps %s, but no later operator uses it or passes it on; it is read in vain, leave it out",
+                operator.name,
+                ", ".join(unused),
+            )
         needed = operator.reads(needed)
     required: dict[str, str] = {}
     by: dict[str, str] = {}
     for operator in operators:
-        for name, kind in operator.requires().items():
+        for name, kind in _required(operator).items():
             known = required.get(name, "any")
             if known != kind and "integers" in (known, kind) and "any" not in (known, kind):
                 raise RecipeError(
@@ -179,6 +186,19 @@ def _columns(operators: Sequence[Operator]) -> tuple[Columns, dict[str, str], di
         if not operator.keeps_columns:
             break  # what comes later may be made by this one
     return needed, required, by
+
+
+def _required(operator: Operator) -> Mapping[str, str]:
+    """What an operator requires, which may be one of a user's."""
+    required: Any = operator.requires()
+    if not isinstance(required, Mapping) or not all(isinstance(name, str) for name in required):
+        raise RecipeError(
+            f"{operator.name}: requires() gave {required!r:.80}, wanted a dict of kinds by the names of columns, such as "
+            "{'text': 'string'}"
+        )
+    for name, kind in required.items():
+        one_of(f"{operator.name}: requires() wants a kind for column {name!r} that", kind, KINDS)
+    return required
 
 
 def _sizes(source: WorkSource, operators: Sequence[Operator], schema: pa.Schema) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from zephon_async.engine.blame import blamed
 from zephon_async.engine.gather import QUARANTINED, Policy, what_is_wrong
 from zephon_async.errors import BadRecord, DatasetError
 from zephon_async.lanes import Cursor, Edge, Mark
@@ -145,10 +146,7 @@ class _Slot:
         return error is None
 
     def _fail(self, cause: BaseException, place: str, given: Given) -> None:
-        if isinstance(cause, BadRecord):
-            cause.args = (f"{place}: {cause}",)
-        cause.add_note(f"zephon_async: in {self.operator.name}, {place}")
-        given.failure = deliverable(cause)
+        given.failure = blamed(cause, self.operator.name, place)
 
 
 class Serial:

@@ -9,6 +9,7 @@ Threads: everything here may run on many workers at once and keeps nothing.
 from collections import Counter
 from dataclasses import dataclass
 
+from zephon_async.engine.blame import blamed
 from zephon_async.engine.gather import Chunk, Policy, gather, what_is_wrong
 from zephon_async.errors import BadRecord
 from zephon_async.operators import Operator, RecordFailed, Tally
@@ -101,7 +102,10 @@ class _Outcome:
     def given(self, records: Records, tally: Tally) -> None:
         """What the operator gave for all of `rest`."""
         if wrong := what_is_wrong(records):
-            self._failure, self.rest = TypeError(f"{self._operator.name}: apply gave {wrong}"), None
+            assert self.rest is not None
+            error = TypeError(f"{self._operator.name}: apply gave {wrong}")
+            place = f"among rows that begin with {self._policy.place(self.rest, 0)}"
+            self._failure, self.rest = blamed(error, self._operator.name, place), None
         else:
             self.done(records, tally)
 
@@ -120,10 +124,7 @@ class _Outcome:
             self.rest = rest.slice(failed.at + 1, len(rest)) if failed.at + 1 < len(rest) else None
             return
         place = self._policy.place(rest, failed.at) if failed.at < len(rest) else "an unknown record"
-        if isinstance(cause, BadRecord):
-            cause.args = (f"{place}: {cause}",)
-        cause.add_note(f"zephon_async: in {self._operator.name}, {place}")
-        self._failure = deliverable(cause)
+        self._failure = blamed(cause, self._operator.name, place)
 
     def parcel(self) -> Parcel:
         records = Records.concat(self._pieces) if self._pieces else None

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from zephon_async.checks import checks_call, whole
+from zephon_async.checks import checks_call, whole, writable
 from zephon_async.errors import DatasetError, RecipeError
 from zephon_async.forks import tell_of_forks
 from zephon_async.io.catalog import UNIT, Catalog, Shard
@@ -52,6 +52,7 @@ class _Once:
         return _Once, ()
 
 
+@checks_call
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
     """Named data: `from_path`, `from_dict`, `from_arrow`.
@@ -73,6 +74,7 @@ class Dataset:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise RecipeError(f"the name of a dataset is a text, not {self.name!r}")
+        writable("the name of a dataset", self.name)
         for setting in ("unit_bytes", "block_bytes"):
             object.__setattr__(self, setting, whole(f"dataset {self.name!r}: {setting}", getattr(self, setting), 1))
 

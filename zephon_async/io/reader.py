@@ -21,6 +21,7 @@ from zephon_async.io.stores import Source
 from zephon_async.records import Block
 
 OPEN_BYTES = 64 << 20
+QUARANTINE = "; options(on_bad_record='quarantine') skips bad records"
 
 
 class Reader:
@@ -98,7 +99,7 @@ class _BadRow(BadRecord):
         self._source, self._decoder, self._row, self.reason = source, decoder, row, reason
 
     def __str__(self) -> str:
-        return f"{self._source.where}, {_row_name(self._source, self._decoder, self._row)}: {self.reason}"
+        return f"{self._source.where}, {_row_name(self._source, self._decoder, self._row)}: {self.reason}{QUARANTINE}"
 
     def __reduce__(self) -> tuple[type[BadRecord], tuple[str]]:
         return BadRecord, (str(self),)

@@ -1,7 +1,7 @@
 """The steps of a pipeline: one file each. `base` says what an operator promises."""
 
 from zephon_async.operators.accumulate import Accumulate
-from zephon_async.operators.base import Accumulator, Columns, Operator, RecordFailed, Tally
+from zephon_async.operators.base import KINDS, Accumulator, Columns, Operator, RecordFailed, Tally
 from zephon_async.operators.decode_text import DecodeText
 from zephon_async.operators.filter import Filter
 from zephon_async.operators.flat_map import FlatMap
@@ -13,6 +13,7 @@ from zephon_async.operators.shuffle import Shuffle
 from zephon_async.operators.tokenize import Tokenize
 
 __all__ = [
+    "KINDS",
     "Accumulate",
     "Accumulator",
     "Columns",

@@ -28,7 +28,7 @@ import pyarrow as pa
 from zephon_async.errors import BadRecord, InternalError, RecipeError
 from zephon_async.operators.base import NO_MARKS, Accumulator, RecordFailed, Tally
 from zephon_async.operators.functions import check_function, function_name, function_settings, is_async
-from zephon_async.operators.rows import first_misfit, to_batch, to_dicts
+from zephon_async.operators.rows import to_dicts
 from zephon_async.operators.typed import Typed
 from zephon_async.records import Marks, Origins, Records
 
@@ -144,7 +144,7 @@ class OwnState:
         try:
             out = self._take(records.slice(0, len(groups)), groups)
         except BadRecord:
-            at, misfit = first_misfit(groups, self._operator.typed)
+            at, misfit = self._operator.first_misfit(groups)
             self._ahead = _Called(groups[at + 1 :], failure)
             raise RecordFailed(at, self._take(records.slice(0, at), groups[:at])) from misfit
         if failure is not None:
@@ -169,7 +169,7 @@ class OwnState:
         causes = np.flatnonzero(np.fromiter(map(len, groups), np.int64, len(groups)))
         out, behind = None, 0
         if len(causes):
-            columns = to_batch([record for group in groups for record in group], self._operator.typed)
+            columns = self._operator.to_batch([record for group in groups for record in group])
             origins = Origins.concat([*self._held, records.origins])
             offsets = origins.bounds()[np.append(0, self.held_rows + causes + 1)]
             united = Origins(origins.segments[: offsets[-1]], offsets)
@@ -200,7 +200,7 @@ class OwnState:
         given = [] if operator.flush is None else operator.checked(operator.flush, operator.flush(self._state))
         if not given:
             return None
-        columns = to_batch(given, operator.typed)
+        columns = operator.to_batch(given)
         segments = Origins.concat(self._held or [last.origins]).segments
         united = Origins(segments, np.array([0, len(segments)]))
         self.given += len(given)

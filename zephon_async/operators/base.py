@@ -15,7 +15,7 @@ that is told the number of its next output.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -26,6 +26,9 @@ Columns: TypeAlias = frozenset[str] | None
 """Names of columns; None means all there are."""
 
 Tally: TypeAlias = Counter[str]
+
+KINDS = ("string", "integers", "text", "any")
+"""The kinds of columns that an operator may require."""
 
 NO_MARKS = Marks([], [], [])
 
@@ -83,6 +86,8 @@ class Operator:
     """True where all columns go through as they are, so that what later operators require is asked of the datasets."""
     learns: bool = False
     """True where `learn` has something to find out."""
+    keep_columns: Sequence[str] = ()
+    """Columns that it was told to keep beside its own; where none of the later operators has a use for one, the log says so."""
     token_column: str | None = None
     """The output column of token ids that `apply` makes, if it does: tokens are counted there."""
     token_field: str | None = None
@@ -113,8 +118,8 @@ class Operator:
         return None
 
     def requires(self) -> Mapping[str, str]:
-        """Input columns that must be there, with their kind: "string", "integers" (a list), "any", or "text" (or bytes, of which it
-        makes text)."""
+        """Input columns that must be there, with their kind, one of `KINDS`: "string", "integers" (a list), "any", or "text" (or
+        bytes, of which it makes text)."""
         return {}
 
     def learn(self, records: Records) -> Any:

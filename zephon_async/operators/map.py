@@ -16,7 +16,7 @@ import pyarrow as pa
 from zephon_async.errors import BadRecord
 from zephon_async.operators.base import RecordFailed, Tally
 from zephon_async.operators.functions import PerRecord, function_name, is_interrupt
-from zephon_async.operators.rows import first_misfit, no_rows, to_batch
+from zephon_async.operators.rows import no_rows
 from zephon_async.operators.typed import Typed
 from zephon_async.records import Records
 
@@ -88,9 +88,9 @@ class Map(Typed, PerRecord):
         if self._typed is None and not children:
             return self._placed(records, groups, no_rows(None))
         try:
-            columns = to_batch(children, self.typed)
+            columns = self.to_batch(children)
         except BadRecord:
-            at, error = first_misfit(groups, self.typed)
+            at, error = self.first_misfit(groups)
             done = self._give(records.slice(0, at), results[:at], tally)
             raise RecordFailed(at, done) from error
         return self._placed(records, groups, columns)

@@ -133,7 +133,7 @@ class MapBatches(Typed):
             column = _from_numpy(values)
         elif isinstance(values, list | tuple | np.ndarray):
             plain = list(values)
-            return to_column(plain, pa.field(name, infer(plain)) if field is None else field)
+            return to_column(plain, pa.field(name, infer(plain)) if field is None else field, self._given)
         else:
             raise TypeError(
                 f"{self.name}: column {name!r} of the result is {type(values).__name__}, wanted an Arrow or numpy array or a list"
@@ -143,7 +143,7 @@ class MapBatches(Typed):
         if field is not None and column.type != field.type:
             if not pa.types.is_null(column.type):
                 found = f"column {name!r} of the result: wanted {field.type}, found {column.type}"
-                raise TypeError(f"{self.name}: {found}; cast it, or pass schema=")
+                raise TypeError(f"{self.name}: {found}; cast it, or {'change' if self._given else 'pass'} schema=")
             column = pa.nulls(len(column), field.type)
         return column
 

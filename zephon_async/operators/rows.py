@@ -121,22 +121,24 @@ def no_rows(schema: pa.Schema | None) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=pa.schema([]) if schema is None else schema)
 
 
-def to_batch(records: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Type records by a schema; what does not fit is a `BadRecord` that says column, wanted and found (not: which record)."""
+def to_batch(records: Sequence[dict[str, Any]], schema: pa.Schema, given: bool = False) -> pa.RecordBatch:
+    """Type records by a schema; what does not fit is a `BadRecord` that says column, wanted and found (not: which record).
+
+    given: by the user, not learned; for what messages advise.
+    """
     names = set(schema.names)
     for record in records:
         if record.keys() != names:
             absent, surplus = sorted(names - record.keys()), [key for key in record if key not in names]
-            raise BadRecord(
-                f"the result lacks the columns {absent} and has {surplus} too many; wanted are {schema.names}: "
-                "give None for no value, or pass schema="
-            )
-    columns = [to_column([record[field.name] for record in records], field) for field in schema]
+            found = [*([f"lacks the columns {absent}"] if absent else []), *([f"has {surplus} too many"] if surplus else [])]
+            advice = [*(["give None for no value"] if absent else []), "change schema=" if given else "pass schema="]
+            raise BadRecord(f"the result {' and '.join(found)}; wanted are {schema.names}: {', or '.join(advice)}")
+    columns = [to_column([record[field.name] for record in records], field, given) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def to_column(values: Sequence[Any], field: pa.Field) -> pa.Array:
-    """Type values by a field; `BadRecord` where one does not fit."""
+def to_column(values: Sequence[Any], field: pa.Field, given: bool = False) -> pa.Array:
+    """Type values by a field, which was given or learned; `BadRecord` where one does not fit."""
     if is_json(field):
         return pa.array(_encoded(values, field.name), field.type)
     values = _flat_arrays(values)
@@ -144,7 +146,8 @@ def to_column(values: Sequence[Any], field: pa.Field) -> pa.Array:
         _check(values, field.type)
         column = pa.array(values, field.type)
     except _Misfit as misfit:
-        raise _bad(field.name, misfit.wanted, misfit.value, "pass schema= if that is right") from None
+        advice = f"{'change' if given else 'pass'} schema= if that is right"
+        raise _bad(field.name, misfit.wanted, misfit.value, advice) from None
     except _REFUSALS as error:
         raise _bad(field.name, field.type, _refused(values, field.type), str(error)) from error
     if column.null_count and not field.nullable:
@@ -152,11 +155,11 @@ def to_column(values: Sequence[Any], field: pa.Field) -> pa.Array:
     return column
 
 
-def first_misfit(groups: Sequence[Sequence[dict[str, Any]]], schema: pa.Schema) -> tuple[int, BadRecord]:
+def first_misfit(groups: Sequence[Sequence[dict[str, Any]]], schema: pa.Schema, given: bool = False) -> tuple[int, BadRecord]:
     """The number of the first group with a record that `to_batch` refuses, and the refusal."""
     for at, group in enumerate(groups):
         try:
-            to_batch(group, schema)
+            to_batch(group, schema, given)
         except BadRecord as error:
             return at, error
     raise ValueError("every record fits")

@@ -147,8 +147,8 @@ class Tokenize(Operator):
         if column.null_count:
             if self.on_null == "error":
                 null = int(np.argmin(column.is_valid()))
-                why = f"tokenize: column {self.field!r} is null; on_null='skip' leaves such records out, 'empty' makes them empty"
-                raise self._failed(records, null, tally) from BadRecord(why)
+                why = f"tokenize: column {self.field!r} is missing or null; on_null='skip' leaves such records out"
+                raise self._failed(records, null, tally) from BadRecord(f"{why}, 'empty' makes them empty")
             if self.on_null == "skip":
                 rows = np.flatnonzero(column.is_valid())
             column = column.fill_null("") if self.on_null == "empty" else column.drop_null()

@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from zephon_async.errors import RecipeError
+from zephon_async.errors import BadRecord, RecipeError
 from zephon_async.operators.functions import OwnFunction, function_name
-from zephon_async.operators.rows import as_schema, learn_schema, schema_settings
+from zephon_async.operators.rows import as_schema, first_misfit, learn_schema, schema_settings, to_batch
 
 
 class Typed(OwnFunction):
@@ -31,6 +31,19 @@ class Typed(OwnFunction):
         if self._typed is None:
             raise RecipeError(f"{self._who} failed on every record of the trial at the start; pass schema=")
         return self._typed
+
+    @property
+    def _given(self) -> bool:
+        """Whether the schema is the user's."""
+        return self.schema is not None
+
+    def to_batch(self, records: Sequence[dict[str, Any]]) -> pa.RecordBatch:
+        """Records that the function gave, typed; `BadRecord` where one does not fit."""
+        return to_batch(records, self.typed, self._given)
+
+    def first_misfit(self, groups: Sequence[Sequence[dict[str, Any]]]) -> tuple[int, BadRecord]:
+        """The number of the first group with a record that `to_batch` refuses, and the refusal."""
+        return first_misfit(groups, self.typed, self._given)
 
     @property
     def _who(self) -> str:

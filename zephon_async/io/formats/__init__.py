@@ -24,6 +24,10 @@ _TABLE = {  # name: (suffixes, module, in which the format is FORMAT)
 }
 
 
+_COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".lz4", ".br", ".zip", ".tgz")
+_NOT_UNPACKED = "; compressed files are not read yet: unpack them, or use Parquet, which is compressed inside"
+
+
 @lru_cache(maxsize=1)
 def _foreign() -> dict[str, Format]:
     return {point.name: cast(Format, point.load()) for point in entry_points(group="zephon_async.formats")}
@@ -70,6 +74,8 @@ def pick_shards(path: str, names: Iterable[str], form: str | None, explicit: boo
         else:
             unknown.append(name)
     if explicit and form is not None:
+        if any(name.lower().endswith(_COMPRESSED) for name in unknown):
+            raise DatasetError(f"{path!r} cannot be read as {form}, going by its name{_NOT_UNPACKED}")
         return form, [*unknown, *(name for several in found.values() for name in several)]
     if form is None and len(found) > 1:
         examples = "; ".join(f"{kind}: {min(several)!r}" for kind, several in sorted(found.items()))
@@ -77,8 +83,21 @@ def pick_shards(path: str, names: Iterable[str], form: str | None, explicit: boo
     picked = form if form is not None else next(iter(found), "")
     if picked not in found:
         wanted = f"no shard of the format {form!r}" if form else "no shard"
-        raise DatasetError(f"{path!r} holds {wanted}; known suffixes: {' '.join(sorted(known))}{_seen(unknown, found)}")
+        raise DatasetError(
+            f"{path!r} holds {wanted}; known suffixes: {' '.join(sorted(known))}{_seen(unknown, found)}{_hints(unknown, explicit)}"
+        )
     return picked, found[picked]
+
+
+def _hints(unknown: list[str], explicit: bool) -> str:
+    """What to do about files that are there and not read."""
+    hints = ""
+    if any(name.lower().endswith(".json") for name in unknown):
+        how = "format='jsonl' reads it" if explicit else "name it .jsonl"
+        hints += f"; if a .json file is one JSON object a line, {how}"
+    if any(name.lower().endswith(_COMPRESSED) for name in unknown):
+        hints += _NOT_UNPACKED
+    return hints
 
 
 def _seen(unknown: list[str], found: dict[str, list[str]]) -> str:

@@ -37,6 +37,7 @@ _BOM = b"\xef\xbb\xbf"
 _LF = 10
 _LONG_LINE, _LOOKED_AT = 256, 4096  # bytes: of a line that is long, and of a text that are looked at for the length of its lines
 _MORE = 1 << 16  # bytes read behind a block, where its last line runs on
+_NOT_UTF8 = "Invalid UTF-8 encoded string"  # as msgspec says it
 _NULL = msgspec.Raw(b"null")
 _Convert = Callable[[list[Any]], tuple[pa.Array, dict[int, str]]]
 
@@ -213,12 +214,12 @@ class JsonlDecoder:
         for a, b in zip(starts, stops, strict=True):
             try:
                 if not sound() and not _is_utf8(view[a:b]):
-                    raise msgspec.DecodeError("Invalid UTF-8 encoded string")
+                    raise msgspec.DecodeError(_NOT_UTF8)
                 if len(records) in deep:
                     raise msgspec.DecodeError(TOO_DEEP)
                 records.append(decode(view[a:b]))
             except msgspec.MsgspecError as error:
-                bad[len(records)] = str(error)
+                bad[len(records)] = _reason(error)
                 records.append(nothing)
         arrays = []
         for n, (name, convert) in enumerate(self._columns):
@@ -236,6 +237,13 @@ class JsonlDecoder:
         for at in range(0, row, step):
             line += source.read(at, min(step, row - at)).count(b"\n")
         return f"line {line:,} (byte {row:,})"
+
+
+def _reason(error: msgspec.MsgspecError) -> str:
+    """Why a line is bad; of one that is no JSON, or another value, also what a line must be."""
+    said = str(error)
+    is_value = isinstance(error, msgspec.ValidationError) and not said.startswith("Expected `object`, got")
+    return said if is_value or said in (TOO_DEEP, _NOT_UTF8) else f"{said}; a line must be one whole JSON object"
 
 
 def _is_simple(key: str) -> bool:

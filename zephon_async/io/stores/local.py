@@ -112,12 +112,12 @@ class LocalStore:
             first = next(i for i, part in enumerate(parts) if _is_pattern(part))
             self.root = os.sep.join(parts[:first]) or (os.sep if first else "")
             if not os.path.isdir(self.root or os.curdir):
-                raise DatasetError(f"the pattern {path!r} matches nothing: there is no folder {self.root!r}")
+                raise DatasetError(f"the pattern {path!r} matches nothing: there is no folder {self.root!r}{_seen_from(path)}")
             self._match(self.root or os.curdir, "", [part for part in parts[first:] if part], frozenset())
             if not self._names and not self._ignored:
-                raise DatasetError(f"the pattern {path!r} matches nothing")
+                raise DatasetError(f"the pattern {path!r} matches nothing{_seen_from(path)}")
         else:
-            raise DatasetError(f"{path!r} does not exist")
+            raise DatasetError(f"{path!r} does not exist{_seen_from(path)}")
 
     def _walk(self, folder: str, prefix: str, above: _Folders) -> None:
         """Add all files below a folder; `above` are the folders that it lies in."""
@@ -169,6 +169,11 @@ class LocalStore:
         """A file; a link that leads nowhere too, so that it is missed. No pipes, sockets and devices."""
         regular = entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path))
         (self._names if regular else self._ignored).add(name)
+
+
+def _seen_from(path: str) -> str:
+    """Where a relative path was looked for, in words."""
+    return "" if os.path.isabs(path) else f" (seen from {os.getcwd()})"
 
 
 def _is_pattern(text: str) -> bool:
