@@ -16,7 +16,7 @@ from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource
 
 def pipeline(fn=None, rows=10_000, epochs=None, **options):
     source = StaticMixtureWorkSource([Dataset.from_dict("d", {"n": list(range(rows))})], {"d": 1}, epochs=epochs)
-    made = Pipeline(source).options(runner="RUNNER", **options)
+    made = Pipeline(source).options(runner="RUNNER", version=1, **options)  # of what -c gives there is no source
     return (made if fn is None else made.filter(fn)).batch(1)
 
 """
@@ -121,7 +121,7 @@ FORK = """
 
     def mapped(fn):
         source = StaticMixtureWorkSource([Dataset.from_dict("d", {"n": list(range(100))})], {"d": 1})
-        return Pipeline(source).options(runner="RUNNER").map(fn).batch(1)
+        return Pipeline(source).options(runner="RUNNER", version=1).map(fn).batch(1)
 """
 
 
