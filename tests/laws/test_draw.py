@@ -111,7 +111,7 @@ def test_rows_are_the_oracles(
 def test_a_dataset_that_cannot_go_on_is_told_with_its_rows_and_the_lanes() -> None:
     several = [Dataset("empty", []), Dataset("full", [Unit(2, 2, [1, 1])])]
     plan = plan_of(several, 3, 0, False, (None, "repeat", None))
-    with pytest.raises(DatasetError, match=r"'empty' has no rows for one of 3 lanes in 4 epochs in a row \(it has 0 in all\)"):
+    with pytest.raises(DatasetError, match=r"'empty' has no rows for one of 3 lanes in 3 epochs in a row \(it has 0 in all\)"):
         Draw(plan.streams(0), plan.rule)
 
 

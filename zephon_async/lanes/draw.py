@@ -85,7 +85,7 @@ class _Head:
         self.stream = stream
         self.epoch, self.part, self.row, self.surplus = at  # surplus: at `row`, against the time `since`
         self.since = since
-        self.seen = self.epoch  # the last epoch known to have had a row
+        self.seen = self.epoch - (self.part == self.row == 0)  # the last epoch that had a row, as far as is known
         self.parts: Sequence[Part] | None = stream.parts(self.epoch)  # None: it gives no more rows
         self.times: npt.NDArray[Any] | None = None  # of all rows of the part; None: not supplied yet
 
@@ -294,7 +294,7 @@ class Draw:
         if stop is not None:
             to = stop if to is None else min(to, stop)
         rows, seen = head.stream.rows, max(head.seen, -1 if epochs is None else epochs - 1)
-        most = (turn if rows is not None else _TURNS * turn) + 1
+        most = turn if rows is not None else _TURNS * turn
         if to is None or to - seen > most:
             raise DatasetError(
                 f"dataset {head.stream.name!r} has no rows for one of {turn} lanes in {most} epochs in a row "
