@@ -213,6 +213,9 @@ class Block:
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
+        # pyarrow makes the schema of a batch when it is first asked for, without a lock (26.0.1): where two workers did so at
+        # once, one of them lost it while it was in use, and the memory of free-threaded Python was broken.
+        _ = self.columns.schema
         arrays = (self.columns, self.rows, self.places, self.sizes)
         object.__setattr__(self, "nbytes", sum(int(array.nbytes) for array in arrays))
 

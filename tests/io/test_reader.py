@@ -1,11 +1,13 @@
 """The reader over several datasets, and what is loaded when."""
 
+import gc
 import pickle
 import subprocess
 import sys
 import traceback
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -30,6 +32,14 @@ def test_blocks_of_all_datasets_have_one_schema(tmp_path: Path) -> None:
     assert first.columns.schema.equals(second.columns.schema, check_metadata=True)
     assert [reader.in_order(n) for n in (0, 1)] == [False, False]
     reader.close()
+
+
+def test_what_workers_share_of_a_block_is_made_before_they_do() -> None:
+    """pyarrow makes the schema of a batch when it is first asked for, without a lock: two threads at once broke the memory."""
+    reader = Reader([Dataset.from_dict("d", {"n": [1, 2]})], pa.schema({"n": pa.int64()}), lambda batch: np.ones(2, np.int64))
+    assert any(isinstance(held, pa.Schema) for held in gc.get_referents(reader.read(0, 0, 0).columns))
+    fresh = pa.record_batch({"n": [1]})
+    assert not any(isinstance(held, pa.Schema) for held in gc.get_referents(fresh.slice(0, 1)))  # else this test sees nothing
 
 
 def test_no_columns_at_all(tmp_path: Path) -> None:
