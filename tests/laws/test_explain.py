@@ -93,7 +93,7 @@ def test_the_first_microbatch_comes_of_as_many_rows_as_are_foreseen(chain: str) 
 
 
 @each_chain
-@pytest.mark.parametrize("chunk_rows", [1, 7, 64])
+@pytest.mark.parametrize("chunk_rows", [pytest.param(1, marks=pytest.mark.slow), 7, 64])
 def test_no_more_rows_are_made_again_than_are_foreseen(chain: str, chunk_rows: int) -> None:
     for place in PLACES:
         drawn: list[int] = []
