@@ -75,6 +75,7 @@ class Pipeline:
         self._options = Options()
         self._lock = RLock()
         self._prepared: Prepared | None = None
+        self._facts: Mapping[str, Any] | None = None  # with which the next start is to go on
         self._guards: tuple[bytes, ...] = ()
         self._engine: Engine | None = None
         self._restored: Start | None = None
@@ -207,7 +208,7 @@ class Pipeline:
                 if batch is None:
                     raise RecipeError("the pipeline has no end: call .batch(microbatch_size) last")
                 operators = [copy(each) if each.learns else each for each in self._operators]  # `recall` is for this start alone
-                prepared = prepare(self._source, operators, options, batch, facts)
+                prepared = prepare(self._source, operators, options, batch, self._facts if facts is None else facts)
                 policy = Policy(
                     prepared.names, options.on_bad_record == "quarantine", prepared.reader.row_name, options.max_bad_records
                 )
@@ -318,6 +319,8 @@ class Pipeline:
         """In a forked child: what has not been iterated may be started anew, also where it was being started just now."""
         self._lock = RLock()
         if self._run is None:
+            if self._prepared is not None:
+                self._facts = self._prepared.facts  # those of a restored state decide its data
             self._prepared = self._engine = None
 
     def _close(self, timeout_s: float) -> None:

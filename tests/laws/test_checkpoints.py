@@ -123,4 +123,8 @@ def test_a_restore_that_fails_half_way_leaves_everything_as_it_was(monkeypatch: 
                 pipeline.restore(state)
         assert inspect_checkpoint(pipeline.checkpoint()).facts == facts[1]
         assert [batch.digest() for batch in islice(pipeline, 40)] == wanted
-        assert [batch.digest() for batch in islice(pipeline.restore(state), 40)] == [b.digest() for b in islice(batches, 40)]
+        rest = [batch.digest() for batch in islice(batches, 40)]
+        pipeline.restore(state).forked()  # as in a child: it starts anew, with what the state knows
+        pipeline.forked()  # and in a child of that
+        assert [batch.digest() for batch in islice(pipeline, 40)] == rest
+        assert [batch.digest() for batch in islice(pipeline.restore(state), 40)] == rest
