@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from zephon_async import Batch, Dataset, Pipeline, StaticMixtureWorkSource, TokenEstimation, ZephonError, global_digest
+from zephon_async.leftovers import owned
 
 _LENGTH, _LANES, _STEPS, _SEED = 512, 12, 4, 42
 _LIVE, _LIVE_S = 3000, 10  # microbatches of the run that is watched, and the seconds after which it ends anyway
@@ -72,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ZephonError(f"--data {arguments.data} is no folder")
     if (arguments.data is None) != (arguments.tokenizer is None):
         raise ZephonError("--data and --tokenizer go together")
-    with tempfile.TemporaryDirectory(prefix="zephon-demo-") as folder:
+    with tempfile.TemporaryDirectory(prefix=owned()) as folder:
         data, tokenizer = arguments.data, arguments.tokenizer
         if data is None:
             data, tokenizer = Path(folder, "data"), Path(folder, "tokenizer.json")

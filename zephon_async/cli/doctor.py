@@ -1,0 +1,33 @@
+"""`zephon-async doctor`: find and remove what crashes and power cuts have left, and never what is alive."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from zephon_async.leftovers import leftovers
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser("doctor", help="find and remove temporary files that belong to nobody any more")
+    parser.add_argument("folder", nargs="*", type=Path, help="where to look (default: the temporary folder)")
+    parser.add_argument("--dry-run", action="store_true", help="only say what there is")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Say what there is, remove it, and give 1 where something could not be removed."""
+    found = failed = 0
+    for folder in arguments.folder or [None]:
+        for each in leftovers(folder):
+            found += 1
+            print(f"{each.path}: {each.nbytes:,} bytes, of a process that is not there any more")
+            if not arguments.dry_run:
+                try:
+                    each.remove()
+                except OSError as error:
+                    failed += 1
+                    print(f"  cannot be removed: {error}")
+    left = f"{failed} could not be removed" if failed else "left as they are" if arguments.dry_run else "removed"
+    print(f"{found} found, {left}" if found else "nothing was left behind")
+    return int(failed > 0)
