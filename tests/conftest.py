@@ -79,6 +79,14 @@ def stressed(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def on_threads() -> Iterator[None]:
+    """Functions of tests note what they see in lists of the test, so they run in this process where no test says otherwise."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("zephon_async.engine.placement.gil_is_on", lambda: False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Temporary files of the product go to an empty folder of this run, so that what stays behind is seen."""
     folder = tmp_path_factory.mktemp("temporary")

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tests.recipes import TOKENS
 from zephon_async import Batch, Dataset, Pipeline, StaticMixtureWorkSource
+from zephon_async.engine import Engine
 
 NUMBERS = pa.schema([("n", pa.int64())])
 
@@ -41,10 +42,16 @@ def digests(batches: Iterable[Batch]) -> list[str]:
     return [batch.digest() for batch in batches]
 
 
+def engine_of(pipeline: Pipeline) -> Engine:
+    """The engine of a pipeline that has started, in this process."""
+    assert pipeline._started is not None
+    assert isinstance(pipeline._started.engine, Engine)
+    return pipeline._started.engine
+
+
 def settle(pipeline: Pipeline) -> None:
     """Wait until every lane has made all that it makes ahead, or has ended."""
-    engine = pipeline._engine
-    assert engine is not None
+    engine = engine_of(pipeline)
     assert engine._loop is not None
 
     run = engine._run

@@ -89,9 +89,14 @@ def test_explain_names_every_stage() -> None:
         return [line.strip() for line in lines[start : next(n for n, line in enumerate(lines) if line.startswith("a step"))]]
 
     plain = Pipeline(source(numbers(5)))
-    assert stages(plain.filter(bool).batch(1)) == ["read+filter on workers", "batch, serial"]
+    assert stages(plain.filter(bool).batch(1)) == ["read+filter on threads, as there is no GIL", "batch, serial"]
     behind = Pipeline(source(numbers(5))).shuffle(2).filter(bool).batch(1)
-    assert stages(behind) == ["read on workers", "shuffle, serial", "filter on workers", "batch, serial"]
+    assert stages(behind) == [
+        "read on threads, as it reads",
+        "shuffle, serial",
+        "filter on threads, as there is no GIL",
+        "batch, serial",
+    ]
 
 
 def test_explain_counts_in_words_that_fit() -> None:

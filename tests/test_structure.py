@@ -15,11 +15,11 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "zephon_async"
 LAYERS = (
     {"errors"},
-    {"records", "kinds", "nesting", "randomness", "checks", "options", "forks", "batch", "training"},
+    {"records", "kinds", "nesting", "randomness", "checks", "options", "forks", "leftovers", "batch", "training"},
     {"lanes", "operators", "runners", "io"},
     {"work"},
     {"engine"},
-    {"pipeline", "explain", "faces", "checkpoints"},
+    {"pipeline", "explain", "faces", "checkpoints", "starting", "isolation"},
     {"integrations", "cli"},
     {"__init__", "__main__"},
 )

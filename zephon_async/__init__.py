@@ -40,6 +40,7 @@ _WHERE = {
     "InternalError": "errors",
     "RecipeError": "errors",
     "ShardError": "errors",
+    "WorkerDied": "errors",
     "WorkerError": "errors",
     "ZephonError": "errors",
     "Dataset": "io",
@@ -73,6 +74,7 @@ __all__ = [
     "StaticMixtureWorkSource",
     "Statistics",
     "TokenEstimation",
+    "WorkerDied",
     "WorkerError",
     "ZephonError",
     "__version__",
@@ -93,6 +95,7 @@ if TYPE_CHECKING:
         InternalError,
         RecipeError,
         ShardError,
+        WorkerDied,
         WorkerError,
         ZephonError,
     )

@@ -7,12 +7,15 @@
     │   └── BadRecord          one record is not what was asked for
     ├── EstimationError        tokens per byte could not be measured
     ├── WorkerError            a runner lost a worker, or one cannot be started
+    │   └── WorkerDied         worker processes died of a call, one after the other
     ├── CheckpointError        a state that cannot be restored here
     ├── ClosedError            the pipeline was closed, or its iterator was superseded
     └── InternalError          a law of the design is broken: a bug of ours, please report it
 
 An exception of a user's own function keeps its type and gains notes (lane, operator, origin).
 """
+
+import signal as signals
 
 
 class ZephonError(Exception):
@@ -44,6 +47,15 @@ class EstimationError(ZephonError):
 
 class WorkerError(ZephonError):
     """A runner lost a worker or could not start one."""
+
+
+class WorkerDied(WorkerError):
+    """Worker processes died of a call. `signal`: by which the last two died, where it is one that a process has of its own doing
+    (SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL); else None."""
+
+    def __init__(self, text: str, signal: signals.Signals | None = None) -> None:
+        super().__init__(text)
+        self.signal = signal
 
 
 class CheckpointError(ZephonError):

@@ -7,7 +7,7 @@ from zephon_async.work import WorkSource
 
 def explain(prepared: Prepared, chain: Chain, options: Options, source: WorkSource) -> str:
     """Datasets, stages, who works what, how far the first microbatch is, what a restore costs, and what is held."""
-    t = prepared.topology
+    t = prepared.known.topology
     lines = [f"mixture by {source.unit}, seed {source.seed}, {'ends' if source.finite else 'endless'}"]
     weights = sum(prepared.plan.weights)
     for catalog, weight, (tokens, size) in zip(prepared.catalogs, prepared.plan.weights, prepared.plan.ratios, strict=True):
@@ -25,8 +25,8 @@ def explain(prepared: Prepared, chain: Chain, options: Options, source: WorkSour
     for link in chain.links:
         for stage in link.stages:
             limit = f", at most {stage.parallelism} at once" if stage.parallelism else ""
-            where = "users' loop" if stage.concurrent else "workers"
-            lines.append(f"  {stage.name} on {where}{limit}")
+            runner, why = stage.placement
+            lines.append(f"  {stage.name} on {runner}{limit}, as {why}")
         lines.append(f"  {link.name}, serial")
     worked = f"lane {t.owned.start}" if len(t.owned) == 1 else f"lanes {t.owned.start} to {t.owned.stop - 1}"
     lines.append(

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
 from zephon_async.batch import Batch, fill_rows
-from zephon_async.engine import Consumed, Failed, Finished, Prepared, Run, Taken
+from zephon_async.engine import Consumed, Failed, Finished, Known, Run, Taken
 from zephon_async.errors import InternalError
 from zephon_async.records import Records
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Batches:
     """Batches for a plain `for`."""
 
-    def __init__(self, run: Run, prepared: Prepared, consumed: Consumed, pipeline: object) -> None:
-        self._taker, self._consumed = _Taker(run, prepared), consumed
+    def __init__(self, run: Run, known: Known, consumed: Consumed, pipeline: object) -> None:
+        self._taker, self._consumed = _Taker(run, known), consumed
         self._pipeline = pipeline  # held for as long as this is: its finalizer closes the engine
 
     def __iter__(self) -> Self:
@@ -56,7 +56,7 @@ class Batches:
 class AsyncBatches:
     """Batches for `async for`. The run is started by the first `__anext__`, in a thread, since it reads files."""
 
-    def __init__(self, begin: Callable[[], tuple[Run, Prepared]], consumed: Consumed) -> None:
+    def __init__(self, begin: Callable[[], tuple[Run, Known]], consumed: Consumed) -> None:
         self._begin, self._consumed = begin, consumed
         self._starting = threading.Lock()
         self._taker: _Taker | None = None
@@ -98,10 +98,10 @@ class AsyncBatches:
 class _Taker:
     """Takes microbatches from a run and makes batches of them; keeps its failure, to be raised again ever after."""
 
-    def __init__(self, run: Run, prepared: Prepared) -> None:
-        self._run, self._names, self._schema = run, prepared.names, prepared.output
-        self._size = int(prepared.recipe["microbatch_size"])
-        self._last = prepared.topology.numbers.stop - 1
+    def __init__(self, run: Run, known: Known) -> None:
+        self._run, self._names, self._schema = run, known.names, known.output
+        self._size = int(known.recipe["microbatch_size"])
+        self._last = known.topology.numbers.stop - 1
         self._failed: Failed | None = None
 
     def take(self, waker: Callable[[], None]) -> Batch | Finished | None:

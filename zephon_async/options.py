@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, fields, replace
 from inspect import iscoroutinefunction
 from typing import Any, Literal
 
-from zephon_async.checks import check_version, checks_call, one_of, refuse_unknown, whole
+from zephon_async.checks import check_version, checks_call, flag, one_of, refuse_unknown, whole
 from zephon_async.errors import RecipeError
 
 RECIPE = ("lanes", "microbatches_per_step", "flush_every", "on_end", "on_bad_record", "version")
 """Of the options below, those that decide the data. Sources, datasets and operators add their own `settings()`."""
 
 ALIASES = {"canonical_replicas": "lanes", "dp_degree": "dp_size", "dp_group_id": "dp_rank", "max_workers": "workers"}
+ALIASES |= {"mtp_mode": "isolate"}
 """The reference library's names."""
 
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -36,7 +37,12 @@ class Options:
     lanes: logical streams, each with an order of its own; must be given when dp_size > 1.
     dp_size, dp_rank: data-parallel size and rank.
     microbatches_per_step: of a global batch, a multiple of the lanes (None: one a lane).
-    runner: where work runs, "auto", "threads" or "inline"; workers: how many calls at once (None: one a core, at least 2).
+    runner: where work runs, "threads", "processes", "inline", or "auto": threads where there is no GIL or an operator lets go of
+        it, else processes. per_stage_runner: the same by the names of operators. `explain()` says what came of it.
+    workers: how many calls at once (None: one a core, at least 2), on threads and on processes.
+    isolate: run all of the engine in a child process, which hands the batches over in shared memory; for trainers whose Python is
+        not to be disturbed. What the child may use is up to `runner`.
+    worker_timeout_s: seconds that a call in a worker process may take; the worker is killed then, and the call made again, twice.
     prefetch: microbatches that each lane makes ahead of the consumer, beyond what its operators must hold.
     chunk_rows: rows dispatched as one, at most; fewer where they are large or take long.
     flush_every: rows of a segment, at whose end accumulators without marks are flushed.
@@ -54,7 +60,10 @@ class Options:
     dp_rank: int = 0
     microbatches_per_step: int | None = None
     runner: str = "auto"
+    per_stage_runner: Mapping[str, str] = field(default_factory=dict)
     workers: int | None = None
+    worker_timeout_s: float | None = None
+    isolate: bool = False
     prefetch: int = 4
     chunk_rows: int = 1024
     flush_every: int = 8192
@@ -77,6 +86,13 @@ class Options:
         if self.agree is not None and (not callable(self.agree) or iscoroutinefunction(self.agree)):
             raise RecipeError(f"agree is {self.agree!r}: it must be a plain function of one number that all ranks call together")
         check_version("version", self.version)
+        flag("isolate", self.isolate)
+        if not isinstance(self.per_stage_runner, Mapping):
+            raise RecipeError(f"per_stage_runner is {self.per_stage_runner!r}: it must be a dict such as {{'map': 'processes'}}")
+        if self.worker_timeout_s is not None:
+            seconds = self.worker_timeout_s
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
+                raise RecipeError(f"worker_timeout_s is {seconds!r}: it must be a number of seconds above 0, or None")
         if not isinstance(self.io_options, Mapping):
             raise RecipeError(f"io_options is {self.io_options!r}: it must be a dict of settings, such as {{'cache': {{...}}}}")
         parse_bytes(self.memory_budget)

@@ -9,7 +9,6 @@ begins at the last restored state, else at the start, and ends the iteration bef
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from threading import RLock
 from typing import Any, Self, get_args
 
@@ -20,21 +19,18 @@ from zephon_async.engine import (
     CLOSE_S,
     HURRY_S,
     Consumed,
-    Engine,
+    Deadly,
     GlooAgreement,
-    Policy,
-    Prepared,
+    Known,
     Run,
+    Spec,
     Statistics,
-    compile_chain,
     differences,
     guards,
     lets_go,
-    prepare,
     warn_of_changes,
 )
 from zephon_async.errors import ClosedError, RecipeError
-from zephon_async.explain import explain
 from zephon_async.faces import AsyncBatches, Batches
 from zephon_async.forks import tell_of_forks
 from zephon_async.lanes import PartialStep, RankState, Start, resume, spans
@@ -49,9 +45,11 @@ from zephon_async.operators import (
     PackFlat,
     Shuffle,
     Tokenize,
+    fingerprint,
 )
 from zephon_async.options import Options
 from zephon_async.runners import RUNNERS
+from zephon_async.starting import Started, start
 from zephon_async.work import WorkSource
 
 
@@ -74,10 +72,9 @@ class Pipeline:
         self._batch: int | None = None
         self._options = Options()
         self._lock = RLock()
-        self._prepared: Prepared | None = None
+        self._started: Started | None = None
         self._facts: Mapping[str, Any] | None = None  # with which the next start is to go on
         self._guards: tuple[bytes, ...] = ()
-        self._engine: Engine | None = None
         self._restored: Start | None = None
         self._run: Run | None = None
         self._consumed = Consumed()
@@ -91,7 +88,8 @@ class Pipeline:
         """Change settings: see `Options`. Unknown names are refused with the nearest right one."""
         self._still_open("options")
         options = self._options.changed(settings)
-        one_of("runner", options.runner, ("auto", *RUNNERS))
+        for runner in (options.runner, *options.per_stage_runner.values()):
+            one_of("runner", runner, ("auto", *RUNNERS))
         self._options = options
         return self
 
@@ -165,10 +163,15 @@ class Pipeline:
         return self
 
     def _add(self, operator: type[Operator], *given: Any, **settings: Any) -> Self:
-        return self.apply(checked(operator.name, operator)(*given, **settings))
+        runner = settings.pop("runner", None)
+        made = checked(operator.name, operator)(*given, **settings)
+        if runner is not None:
+            one_of(f"{operator.name}: runner", runner, ("threads", "processes"))
+            made.runner = runner
+        return self.apply(made)
 
     def _still_open(self, what: str) -> None:
-        if self._prepared is not None:
+        if self._started is not None:
             raise RecipeError(f"{what}() comes too late: the pipeline has been started; make a new one")
 
     # -- iterating -----------------------------------------------------------------------------------------------------------
@@ -182,45 +185,42 @@ class Pipeline:
         return AsyncBatches(self._begin, self._consumed)
 
     @lets_go
-    def _begin(self) -> "tuple[Run, Prepared]":
+    def _begin(self) -> tuple[Run, Known]:
         """Start a run where the last restored state says, else at the start."""
         with self._lock:
             if self._source.finite and self._options.dp_size > 1 and self._options.agree is None:
                 GlooAgreement(self._options).check()
-            prepared, engine = self._ready()
-            start = self._start(prepared)
-            run = Run(prepared.topology, start, self._source.finite)
-            engine.begin(run, start.cursors, self._source.finite)
+            started = self._ready()
+            known, engine = started.known, started.engine
+            begins = self._begins(known)
+            run = Run(known.topology, begins, self._source.finite)
+            engine.begin(run, begins, self._source.finite)
             self._run = run
             self._consumed.reset()
-            return run, prepared
+            return run, known
 
-    def _start(self, prepared: Prepared) -> Start:
-        return self._restored or Start.fresh(prepared.topology, sum(operator.serial for operator in self._operators))
+    def _begins(self, known: Known) -> Start:
+        return self._restored or Start.fresh(known.topology, sum(operator.serial for operator in self._operators))
 
     @lets_go
-    def _ready(self, facts: Mapping[str, Any] | None = None) -> tuple[Prepared, Engine]:
+    def _ready(self, facts: Mapping[str, Any] | None = None, deadly: frozenset[tuple[int, bytes]] = frozenset()) -> Started:
         with self._lock:
             if self._closed:
                 raise ClosedError("the pipeline is closed; make a new one")
-            if self._prepared is None or self._engine is None:
-                options, batch = self._options, self._batch
+            if self._started is None:
+                batch = self._batch
                 if batch is None:
                     raise RecipeError("the pipeline has no end: call .batch(microbatch_size) last")
-                operators = [copy(each) if each.learns else each for each in self._operators]  # `recall` is for this start alone
-                prepared = prepare(self._source, operators, options, batch, self._facts if facts is None else facts)
-                policy = Policy(
-                    prepared.names, options.on_bad_record == "quarantine", prepared.reader.row_name, options.max_bad_records
-                )
-                chain = compile_chain(operators, batch, options.on_end == "pad", prepared.budget.need.chunk_rows, policy)
+                fingerprints = tuple(fingerprint(each) for each in self._operators)
+                spec = Spec(self._source, tuple(self._operators), self._options, batch, fingerprints)
                 self._guards = guards(self._source.datasets)
-                self._engine = Engine(options, chain, prepared.plan, prepared.reader, prepared.budget, prepared.users)
-                self._prepared = prepared
+                self._started = start(spec, self._facts if facts is None else facts, Deadly(deadly))
+                engine = self._started.engine
                 if self._closed:  # while this was found out; `close` does not wait for it
-                    self._engine.close_soon()
+                    engine.close_soon()
                     raise ClosedError("the pipeline was closed while it started; make a new one")
-                weakref.finalize(self, self._engine.close_soon).atexit = False  # what is left then is closed all at once
-            return self._prepared, self._engine
+                weakref.finalize(self, engine.close_soon).atexit = False  # what is left then is closed all at once
+            return self._started
 
     # -- state ---------------------------------------------------------------------------------------------------------------
 
@@ -232,16 +232,17 @@ class Pipeline:
         Before the first batch it is the state from which the iteration would begin.
         """
         with self._lock:
-            prepared = self._prepared or self._ready()[0]
-            run, start = self._run, self._start(prepared)
+            started = self._started or self._ready()
+            known, run, begins = started.known, self._run, self._begins(started.known)
         if run is not None:
             position = run.position()
             step, taken, cursors = position.step, position.taken, position.cursors
         else:
-            left = set(start.left)
-            step, cursors = start.step, start.cursors
-            taken = spans(n for n in prepared.topology.numbers if n not in left)
-        return RankState(prepared.topology, step, taken, cursors, prepared.recipe, prepared.facts, self._guards).encode()
+            left = set(begins.left)
+            step, cursors = begins.step, begins.cursors
+            taken = spans(n for n in known.topology.numbers if n not in left)
+        deadly = started.deadly.rows
+        return RankState(known.topology, step, taken, cursors, known.recipe, known.facts, self._guards, deadly).encode()
 
     @checks_call
     @lets_go
@@ -266,19 +267,19 @@ class Pipeline:
         one_of("partial_step", partial_step, get_args(PartialStep))
         allow = flag("allow_changed_source", allow_changed_source)
         with self._lock:
-            before = self._prepared, self._engine
-            if self._prepared is not None and self._prepared.facts != states[0].facts:
-                self._resumed(states, self._prepared, partial_step, allow)  # refused before anything is read again
-                self._prepared = self._engine = None
+            before, deadly = self._started, frozenset[tuple[int, bytes]]().union(*(each.deadly for each in states))
+            if before is not None and (before.known.facts != states[0].facts or not deadly <= before.deadly.rows):
+                self._resumed(states, before.known, partial_step, allow)  # refused before anything is read again
+                self._started = None
             try:
-                restored = self._resumed(states, self._ready(states[0].facts)[0], partial_step, allow)
+                restored = self._resumed(states, self._ready(states[0].facts, deadly).known, partial_step, allow)
             except BaseException:
-                if self._engine is not None and self._engine is not before[1]:
-                    self._engine.close_soon()  # what was found out is that of another run
-                self._prepared, self._engine = before
+                if self._started is not None and self._started is not before:
+                    self._started.engine.close_soon()  # what was found out is that of another run
+                self._started = before
                 raise
-            if before[1] is not None and before[1] is not self._engine:
-                before[1].close_soon()
+            if before is not None and before is not self._started:
+                before.engine.close_soon()
             self._restored = restored
             warn_of_changes([each.guards for each in states], self._source.datasets)
             if self._run is not None:
@@ -286,20 +287,19 @@ class Pipeline:
                 self._run = None
         return self
 
-    def _resumed(self, states: Sequence[RankState], prepared: Prepared, partial_step: PartialStep, allow: bool) -> Start:
-        differences([each.recipe for each in states], prepared, allow)
-        return resume(states, prepared.topology, partial_step)
+    def _resumed(self, states: Sequence[RankState], known: Known, partial_step: PartialStep, allow: bool) -> Start:
+        differences([each.recipe for each in states], known, allow)
+        return resume(states, known.topology, partial_step)
 
     # -- looking -------------------------------------------------------------------------------------------------------------
 
     def explain(self) -> str:
         """The compiled plan, in text: datasets, stages, who works what, rows to the first microbatch, cost of a restore, memory."""
-        prepared, engine = self._ready()
-        return explain(prepared, engine.chain, self._options, self._source)
+        return self._ready().explain()
 
     def statistics(self) -> Statistics:
         """A frozen snapshot of the iteration under way, or of the last one. `print` it for a table."""
-        return Statistics() if self._engine is None else self._engine.statistics(self._consumed)
+        return Statistics() if self._started is None else self._started.engine.statistics(self._consumed)
 
     # -- closing -------------------------------------------------------------------------------------------------------------
 
@@ -319,14 +319,14 @@ class Pipeline:
         """In a forked child: what has not been iterated may be started anew, also where it was being started just now."""
         self._lock = RLock()
         if self._run is None:
-            if self._prepared is not None:
-                self._facts = self._prepared.facts  # those of a restored state decide its data
-            self._prepared = self._engine = None
+            if self._started is not None:
+                self._facts = self._started.known.facts  # those of a restored state decide its data
+            self._started = None
 
     def _close(self, timeout_s: float) -> None:
         self._closed = True  # before the engine is looked at, as the start sets the engine before it looks at this
-        if (engine := self._engine) is not None:
-            engine.close(timeout_s)
+        if (started := self._started) is not None:
+            started.engine.close(timeout_s)
 
     async def _aclose(self, timeout_s: float) -> None:
         from anyio import CancelScope, to_thread

@@ -184,7 +184,7 @@ def test_without_ranks_that_can_agree_only_the_iteration_is_refused(monkeypatch:
                     iter(pipeline)
                 with pytest.raises(RecipeError, match=said):
                     asyncio.run(anext(aiter(pipeline)))
-            assert pipeline._prepared is None
+            assert pipeline._started is None
             assert "2 lanes" in pipeline.explain()
             pipeline.restore(pipeline.checkpoint())
         assert torch.made == [0, 0, 0]

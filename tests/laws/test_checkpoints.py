@@ -118,7 +118,7 @@ def test_a_restore_that_fails_half_way_leaves_everything_as_it_was(monkeypatch: 
         assert len(list(islice(batches, 10))) == 10
         state = other.checkpoint()
         with monkeypatch.context() as patch:
-            patch.setattr("zephon_async.pipeline.prepare", away)
+            patch.setattr("zephon_async.starting.prepare", away)
             with pytest.raises(OSError, match="for a moment"):
                 pipeline.restore(state)
         assert inspect_checkpoint(pipeline.checkpoint()).facts == facts[1]

@@ -13,7 +13,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.numbered import digests, gated, packed
+from tests.numbered import digests, engine_of, gated, packed
 from zephon_async import Batch, Pipeline
 from zephon_async.errors import ClosedError
 
@@ -138,8 +138,7 @@ def test_a_pipeline_that_only_its_iterator_holds(wanted: list[str]) -> None:
 def test_a_dropped_pipeline_is_closed() -> None:
     pipeline = packed()
     next(iter(pipeline))
-    assert pipeline._engine is not None
-    thread, gone = pipeline._engine._thread, weakref.ref(pipeline)
+    thread, gone = engine_of(pipeline)._thread, weakref.ref(pipeline)
     assert thread is not None
     del pipeline
     gc.collect()

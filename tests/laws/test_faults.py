@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.fuses import AT, KINDS, ROWS, WAYS, Boom, Fuse, blown, until_it_fails
-from tests.numbered import NUMBERS, numbers, seen, source
+from tests.numbered import NUMBERS, engine_of, numbers, seen, source
 from zephon_async import BadRecord, Pipeline
 from zephon_async.operators import Operator, Tally
 from zephon_async.operators.base import NO_MARKS
@@ -140,11 +140,11 @@ def test_a_pipeline_that_has_failed_is_let_go(kind: str, closed: bool, way: dict
     def fail() -> tuple["weakref.ref[Pipeline]", threading.Thread]:
         pipeline = blown(kind, Forgetful(), **way)
         until_it_fails(pipeline, Boom)
-        assert pipeline._engine is not None
-        assert pipeline._engine._thread is not None
+        thread = engine_of(pipeline)._thread
+        assert thread is not None
         if closed:
             pipeline.close()
-        return weakref.ref(pipeline), pipeline._engine._thread
+        return weakref.ref(pipeline), thread
 
     gone, thread = fail()
     for _ in range(100):  # a thread may not be through with what it had

@@ -24,11 +24,14 @@ HERE = Path(__file__).parent
 FILE, TOKENIZER = HERE / "golden.json", str(HERE / "tokenizer.json")
 STEPS = 12  # of recipes that do not end
 LISTED = 4  # steps whose digests are listed one by one
-WAYS: tuple[dict[str, Any], ...] = (
-    {},
-    {"runner": "inline", "chunk_rows": 1, "prefetch": 1},
-    {"runner": "threads", "workers": 3, "chunk_rows": 7, "read_ahead": 3},
-)
+WAYS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "inline": {"runner": "inline", "chunk_rows": 1, "prefetch": 1},
+    "threads": {"runner": "threads", "workers": 3, "chunk_rows": 7, "read_ahead": 3},
+    "processes": {"runner": "processes", "workers": 2, "chunk_rows": 5},
+    "isolated": {"isolate": True, "workers": 2, "chunk_rows": 9},
+}
+SLOW = ("processes", "isolated")  # to start
 WORDS = [
     "the",
     "river",
@@ -196,17 +199,17 @@ def digests(make: Callable[[dict[str, Dataset]], Pipeline], folder: Path, way: d
     return {"batches": len(found), "rows": sum(int(batch.mask.sum()) for batch in found), "first": steps[:LISTED], "all": whole}
 
 
-@pytest.mark.parametrize("way", WAYS, ids=["default", "inline", "threads"])
+@pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.slow] * (way in SLOW)) for way in WAYS])
 @pytest.mark.parametrize("name", RECIPES)
-def test_golden_digests(name: str, way: dict[str, Any], tmp_path: Path) -> None:
+def test_golden_digests(name: str, way: str, tmp_path: Path) -> None:
     golden = json.loads(FILE.read_text())
-    assert digests(RECIPES[name], tmp_path / "data", way) == golden[name]
+    assert digests(RECIPES[name], tmp_path / "data", WAYS[way]) == golden[name]
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_golden_digests_over_a_stop(name: str, tmp_path: Path) -> None:
     golden = json.loads(FILE.read_text())
-    assert digests(RECIPES[name], tmp_path / "data", WAYS[2], stop=golden[name]["batches"] // 2 - 1) == golden[name]
+    assert digests(RECIPES[name], tmp_path / "data", WAYS["threads"], stop=golden[name]["batches"] // 2 - 1) == golden[name]
 
 
 def test_the_file_holds_these_recipes_and_no_others() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fuses import ROWS, Boom, Fuse, blown, until_it_fails
-from tests.numbered import NUMBERS, numbers, packed, seen, settle, source
+from tests.numbered import NUMBERS, engine_of, numbers, packed, seen, settle, source
 from zephon_async import Dataset, Pipeline
 from zephon_async.engine import engine
 from zephon_async.errors import ClosedError, RecipeError, WorkerError
@@ -65,8 +65,7 @@ def test_a_close_that_a_signal_puts_inside_a_lock_waits_for_nothing_that_needs_i
     pipeline = packed(epochs=None, runner=runner)
     taken = iter(pipeline)
     next(taken)
-    engine = pipeline._engine
-    assert engine is not None
+    engine = engine_of(pipeline)
     assert pipeline._run is not None
     thread = engine._thread
     assert thread is not None
@@ -120,8 +119,7 @@ def test_a_consumer_that_stops_for_good(runner: str) -> None:
         held = pipeline.statistics().held_bytes
         settle(pipeline)
         assert pipeline.statistics().held_bytes == held
-        assert pipeline._engine is not None
-        assert all(lane.parked for lane in pipeline._engine._lanes)
+        assert all(lane.parked for lane in engine_of(pipeline)._lanes)
 
 
 def test_debug_mode_has_nothing_to_say(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -186,9 +184,8 @@ def test_a_ctrl_c_behind_the_taking_of_a_lock(where: str) -> None:
     with packed(epochs=None, prefetch=1) as pipeline:
         batches = iter(pipeline)
         next(batches)
-        assert pipeline._engine is not None
         assert pipeline._run is not None
-        owner: Any = pipeline._run if where == "next" else pipeline._engine
+        owner: Any = pipeline._run if where == "next" else engine_of(pipeline)
         owner._lock = Interrupted()
         with pytest.raises(KeyboardInterrupt):
             {"next": lambda: next(batches), "iter": lambda: iter(pipeline), "close": pipeline.close}[where]()

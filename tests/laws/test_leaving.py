@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.numbered import digests, gated, numbers, packed, source
+from tests.numbered import digests, engine_of, gated, numbers, packed, source
 from zephon_async import Pipeline
 from zephon_async.errors import ClosedError, ZephonError
 
@@ -113,8 +113,7 @@ def test_closing_wakes_a_consumer_that_waits() -> None:
     thread = threading.Thread(target=wait)
     thread.start()
     entered.wait(60)
-    assert pipeline._engine is not None
-    pipeline._engine.close_soon()
+    engine_of(pipeline).close_soon()
     may.set()
     thread.join(60)
     assert outcome == ["the pipeline is closed"]

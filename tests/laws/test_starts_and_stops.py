@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.numbered import digests, packed
+from tests.numbered import digests, engine_of, packed
 from tests.soak import Level, crept
 from zephon_async import Pipeline
 
@@ -61,7 +61,7 @@ def test_many_starts_and_stops_leave_nothing_behind(runner: str, wanted: list[st
         dice.choice(WAYS)(pipeline, dice.randrange(6))
         if dice.randrange(2):
             pipeline.close()
-        thread = None if pipeline._engine is None else pipeline._engine._thread
+        thread = None if pipeline._started is None else engine_of(pipeline)._thread
         del pipeline
         if thread is not None:
             thread.join(60)

@@ -7,12 +7,15 @@ accumulators up to the next stateless operator, and in the last link the cut int
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 from zephon_async.engine.gather import Policy
+from zephon_async.engine.placement import ON_THREADS, Placement, place
 from zephon_async.engine.serial import Cut, Serial
 from zephon_async.engine.stage import Stateless
 from zephon_async.lanes import Cursor
 from zephon_async.operators import Operator
+from zephon_async.options import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +64,13 @@ class Chain:
         ]
 
 
-def compile_chain(operators: Sequence[Operator], microbatch_size: int, pads: bool, chunk_rows: int, policy: Policy) -> Chain:
+def compile_chain(operators: Sequence[Operator], microbatch_size: int, options: Options, chunk_rows: int, policy: Policy) -> Chain:
     """Cut a chain of operators into links. Stateless neighbours of one setting become one call."""
-    stateless: list[list[Operator]] = [[]]
+    stateless: list[list[_Placed]] = [[]]
     serial: list[Operator] = []
-    for operator in operators:
+    for number, (operator, placement) in enumerate(zip(operators, place(operators, options), strict=True)):
         if operator.stateless:
-            stateless[-1].append(operator)
+            stateless[-1].append(_Placed(number, operator, placement))
         if operator.serial:
             serial.append(operator)
             stateless.append([])
@@ -81,11 +84,24 @@ def compile_chain(operators: Sequence[Operator], microbatch_size: int, pads: boo
         last = i == len(serial) and (not stateless[i] or i == begin)
         links.append(Link(stages, tuple(enumerate(serial))[begin:i], last))
         if last:
-            return Chain(tuple(links), tuple(serial), microbatch_size, pads, chunk_rows, policy)
+            return Chain(tuple(links), tuple(serial), microbatch_size, options.on_end == "pad", chunk_rows, policy)
 
 
-def _fuse(operators: Sequence[Operator], policy: Policy, gathers: bool) -> tuple[Stateless, ...]:
-    runs = [tuple(run) for _, run in groupby(operators, key=lambda o: (o.parallelism, o.concurrency is not None))]
-    if gathers and (not runs or runs[0][0].concurrency is not None):
+class _Placed(NamedTuple):
+    """An operator, its number in the pipeline, and where it runs."""
+
+    number: int
+    operator: Operator
+    placement: Placement
+
+
+def _fuse(placed: Sequence[_Placed], policy: Policy, gathers: bool) -> tuple[Stateless, ...]:
+    runs = [tuple(run) for _, run in groupby(placed, key=lambda each: (each.operator.parallelism, each.placement.runner))]
+    if gathers and (not runs or runs[0][0].placement.runner in ("processes", "users' loop")):
         runs.insert(0, ())
-    return tuple(Stateless(run, policy, gathers and n == 0) for n, run in enumerate(runs))
+    stages = []
+    for n, run in enumerate(runs):
+        numbers, operators = tuple(each.number for each in run), tuple(each.operator for each in run)
+        stage = Stateless(numbers, operators, policy, gathers and n == 0, run[0].placement if run else ON_THREADS)
+        stages.append(stage.portably() if stage.placement.runner == "processes" else stage)
+    return tuple(stages)

@@ -21,19 +21,20 @@ from time import monotonic, perf_counter
 from zephon_async.engine.agreement import GlooAgreement, agreed
 from zephon_async.engine.budget import Budget
 from zephon_async.engine.compile import Chain
-from zephon_async.engine.dry import no_step
 from zephon_async.engine.lane import Lane, Shared
 from zephon_async.engine.loops import new_loop
+from zephon_async.engine.placement import warn_of_the_gil
 from zephon_async.engine.run import Run, held_here, lets_go
 from zephon_async.engine.stats import Books, Consumed, Statistics
+from zephon_async.engine.steps import Steps
 from zephon_async.engine.users_loop import UsersLoop
 from zephon_async.errors import ClosedError, WorkerError
 from zephon_async.forks import tell_of_forks
 from zephon_async.io import Blocks, Reader
-from zephon_async.lanes import Cursor
+from zephon_async.lanes import Cursor, Start
 from zephon_async.options import Options
 from zephon_async.records import Block
-from zephon_async.runners import RUNNERS, Need, ThreadRunner, begin
+from zephon_async.runners import RUNNERS, Need, ProcessRunner, ThreadRunner, begin
 from zephon_async.work import Plan
 
 _log = logging.getLogger("zephon_async")
@@ -55,6 +56,10 @@ class Engine:
     def __init__(self, options: Options, chain: Chain, plan: Plan, reader: Reader, budget: Budget, users: UsersLoop) -> None:
         self._runner = RUNNERS["threads" if options.runner == "auto" else options.runner](options.workers)
         self._options, self.chain, self._plan, self._reader, self._budget = options, chain, plan, reader, budget
+        stages = [stage for link in chain.links for stage in link.stages]
+        self._processes: ProcessRunner | None = None
+        if any(stage.portable is not None for stage in stages):
+            self._processes = ProcessRunner(options.workers, self._row_name, options.worker_timeout_s)
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -76,7 +81,7 @@ class Engine:
     # -- called by any thread ------------------------------------------------------------------------------------------------
 
     @lets_go
-    def begin(self, run: Run, cursors: Mapping[int, Cursor], finite: bool) -> None:
+    def begin(self, run: Run, begins: Start, finite: bool) -> None:
         """Start a run; one that is under way ends with `ClosedError` for whoever still iterates it.
 
         With data that ends, the first run joins the ranks: a collective, which may wait for them, so no lock is held.
@@ -89,7 +94,7 @@ class Engine:
                     self._gloo.leave()
                 raise ClosedError("the pipeline is closed; make a new one (a forked process needs its own)")
             before, self._run = self._run, run
-            self._request = (run, dict(cursors), finite)
+            self._request = (run, dict(begins.cursors), finite)
             if before is not None:
                 before.fail(ClosedError(_NEWER))
             if self._thread is None:
@@ -126,6 +131,8 @@ class Engine:
         _registry = threading.Lock()
         self._lock = threading.RLock()
         self._closed, self._thread, self._users = True, None, UsersLoop()
+        if self._processes is not None:
+            self._processes.forked()
         if self._run is not None:
             self._run.forked()
         _engines.discard(self)
@@ -142,7 +149,7 @@ class Engine:
     def statistics(self, taken: Consumed) -> Statistics:
         """A snapshot of the run under way."""
         held = sum(lane.held_bytes for lane in self._lanes)
-        held += sum(0 if holder is None else holder.held_bytes for holder in (self._blocks, self._run))
+        held += sum(0 if holder is None else holder.held_bytes for holder in (self._blocks, self._run, self._processes))
         return self._books.snapshot(taken, perf_counter() - self._began, held)
 
     def _new_books(self) -> Books:
@@ -187,6 +194,8 @@ class Engine:
                 for task in tasks:
                     task.cancel()
                 loop.run_until_complete(asyncio.wait(tasks))
+            if self._processes is not None:
+                self._processes.close(self._patience_s)
             self._abandoned += self._runner.close(self._patience_s)
             if self._agree is not None:
                 self._abandoned += self._agree.close(0.1)
@@ -201,6 +210,9 @@ class Engine:
 
     async def _main(self) -> None:
         """One run after the other, until closed."""
+        warn_of_the_gil()
+        if self._processes is not None:  # they take the longest to be there
+            self._processes.start(asyncio.get_running_loop())
         self._runner.start(asyncio.get_running_loop())
         driving: asyncio.Task[None] | None = None
         while True:
@@ -232,6 +244,7 @@ class Engine:
             self.chain,
             self._options,
             self._runner,
+            self._processes,
             self._users,
             blocks,
             limits,
@@ -247,7 +260,10 @@ class Engine:
             async with asyncio.TaskGroup() as tasks:
                 working = tasks.create_task(_work(self._lanes, blocks))
                 if finite:
-                    end = await self._decide(run, self._lanes)
+                    alone = self._options.agree is None and self._gloo is None
+                    agreed = None if alone else self._agreed
+                    steps = Steps(run, self._lanes, self._options, self._books, self.chain.microbatch_size, agreed)
+                    end = await steps.decide()
                     working.cancel()  # what is made ahead of the end is for nobody
             self._lanes = []  # before the consumer is told
             if end is not None:
@@ -269,66 +285,14 @@ class Engine:
         self._books.reads.add(rows, size, busy_s, perf_counter() - began - busy_s)
         return found, busy_s
 
-    async def _decide(self, run: Run, lanes: list[Lane]) -> tuple[int, Exception | None]:
-        """Agree with the other ranks whether there is another step, when the consumer asks for the first of it.
-
-        Ends with the first step that there is not, and the error where they could not agree.
-
-        Not a step ahead: how often a rank has called `agree` must follow from what its consumer has asked for and from nothing
-        else, so that ranks which leave an iteration early at the same place and begin another one stay in step. A rank that is
-        alone need not wait to be asked for what is made already.
-        """
-        per_lane, changed = run.topology.per_lane, asyncio.Event()
-        step, enough = run.first_step, 0
-        pads, alone = self._options.on_end == "pad", self._options.agree is None and self._gloo is None
-        for lane in lanes:
-            lane.progress = changed.set
-
-        def asked() -> bool:
-            return run.asked >= step
-
-        def there() -> bool:
-            return all(lane.over or lane.made >= enough for lane in lanes)
-
-        async def until(so: Callable[[], bool]) -> None:
-            while not so():
-                changed.clear()
-                await changed.wait()
-
-        def want() -> None:
-            for lane in lanes:
-                lane.wanted = enough
-                lane.wake()
-
-        while True:
-            enough = (step + 1) * per_lane
-            await until(lambda: asked() or (alone and there() and not run.failing))
-            if asked():
-                want()
-            await until(there)
-            if pads:
-                has = any(lane.made > step * per_lane for lane in lanes) or run.failing
-            else:
-                has = all(lane.made >= enough for lane in lanes) or run.failing
-            try:
-                steps = await self._agreed(step, has)
-            except Exception as error:
-                return step, error
-            if steps <= step:
-                self._books.counts.update({"rows_left": run.leave_from(step)})
-                enough += self._options.prefetch
-                want()  # what is left over is counted, but no lane is read through only for that
-                await until(there)
-                if not step:
-                    _log.warning(no_step(run.topology, self.chain.microbatch_size, self._books))
-                return step, None
-            step += 1
-            run.decide(step, final=False)
+    async def _row_name(self, question: tuple[int, ...]) -> str:
+        """What messages call a row; a worker process asks, which does not have the shards."""
+        return await self._runner.submit(lambda: self._reader.row_name(*question), (0,))
 
     async def _agreed(self, step: int, has: bool) -> int:
+        """How many steps all ranks have, on a thread of its own: whoever asks waits for the others."""
         agree, pads = self._options.agree or self._gloo, self._options.on_end == "pad"
-        if agree is None:
-            return step + has
+        assert agree is not None
         if self._agree is None:
             runner = ThreadRunner(1, name="zephon-agree")
             runner.start(asyncio.get_running_loop())

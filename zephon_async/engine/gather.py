@@ -7,13 +7,15 @@ bad records on the way.
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from zephon_async.engine.deadly import Deadly
+from zephon_async.errors import BadRecord
 from zephon_async.operators import Tally
 from zephon_async.records import ORIGIN, Block, End, Names, Origins, Parcel, Pick, Records, concat, take
 
@@ -32,6 +34,17 @@ class Policy:
     row_name: Callable[[int, int, int], str] | None = None
     most_bad: int = 1000
     quiet: bool = False
+    deadly: Deadly = field(default_factory=Deadly)
+
+    def spared(self, operator: int, parcel: Parcel) -> Parcel:
+        """Without the rows that killed worker processes and are not to reach that operator again."""
+        if parcel.records is None or not (rows := self.deadly.among(operator, parcel.records)):
+            return parcel
+        tally: Tally = Counter(parcel.counts)
+        for at in rows:
+            self.skip(parcel.records, at, BadRecord("worker processes have died of it"), tally)
+        keep = np.delete(np.arange(len(parcel)), rows)
+        return Parcel(parcel.records.take(keep), parcel.end, parcel.failure, tally)
 
     def skip(self, records: Records, at: int, why: BaseException, tally: Tally) -> None:
         """Count a bad record that is left out, and say so in the log, without reading anything to name it."""

@@ -23,6 +23,7 @@ from zephon_async.engine.budget import Budget
 from zephon_async.engine.compile import Chain
 from zephon_async.engine.dry import Dry
 from zephon_async.engine.gather import Chunk
+from zephon_async.engine.in_processes import run_in_processes
 from zephon_async.engine.line import Line, Made, Submitted
 from zephon_async.engine.run import Ready, Run
 from zephon_async.engine.serial import Fed, Given
@@ -33,7 +34,7 @@ from zephon_async.io import READS_AHEAD, Blocks
 from zephon_async.lanes import Cursor, Draw, Trail
 from zephon_async.options import Options
 from zephon_async.records import Block, End, Parcel, Pick
-from zephon_async.runners import Need, Runner, deliverable
+from zephon_async.runners import Need, ProcessRunner, Runner, deliverable
 from zephon_async.work import Plan
 
 T = TypeVar("T")
@@ -51,6 +52,7 @@ class Shared:
     chain: Chain
     options: Options
     runner: Runner
+    processes: ProcessRunner | None
     users: UsersLoop
     blocks: Blocks
     limits: dict[int, asyncio.Semaphore]  # by id of a stage with a parallelism of its own
@@ -292,6 +294,10 @@ class Lane:
         return work
 
     async def _one(self, stage: Stateless, work: Chunk | Parcel, need: Need) -> tuple[Parcel, float]:
+        if stage.portable is not None:
+            assert isinstance(work, Parcel)
+            assert self._shared.processes is not None
+            return await run_in_processes(self._shared.processes, stage, work, need)
         if not stage.concurrent:
             return await self._shared.runner.submit(partial(_timed, partial(stage.run, work)), (*need, 1))
         assert isinstance(work, Parcel)

@@ -1,16 +1,14 @@
 """What is found out before a run: catalogs, one schema, tokens per byte, learned types, the recipe.
 
-Takes a source, operators and options and gives a `Prepared`; runs in the caller's thread, before any lane. What it measures
-(`facts`) goes into the checkpoint, so a resumed run takes it from there.
+Takes a `Spec` and gives a `Prepared`; runs in the caller's thread, before any lane. What it measures (`facts`) goes into the
+checkpoint, so a resumed run takes it from there.
 """
 
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -18,49 +16,40 @@ import pyarrow as pa
 from zephon_async.checks import one_of
 from zephon_async.engine.budget import Budget, Need, divide
 from zephon_async.engine.gather import Chunk, Policy, gather
+from zephon_async.engine.recipe import Known, Spec, recipe_of
 from zephon_async.engine.serial import Fed, Serial
 from zephon_async.engine.stage import apply, apply_async
 from zephon_async.engine.users_loop import UsersLoop
-from zephon_async.errors import CheckpointError, RecipeError, ZephonError
-from zephon_async.io import Catalog, Dataset, Reader, dataset_schema, row_sizes, unify
+from zephon_async.errors import RecipeError, ZephonError
+from zephon_async.io import Catalog, Reader, dataset_schema, row_sizes, unify
 from zephon_async.kinds import list_lengths
 from zephon_async.lanes import Cursor, Draw, Topology
-from zephon_async.operators import KINDS, Columns, Operator, fingerprint, is_interrupt
-from zephon_async.options import RECIPE, Options
+from zephon_async.operators import KINDS, Columns, Operator, is_interrupt
+from zephon_async.options import Options
 from zephon_async.records import ORIGIN, End, Names, Parcel, Pick, Records
 from zephon_async.work import Plan, Unit, WorkSource, measured, sample_blocks
 
 _log = logging.getLogger("zephon_async")
 _TRIAL_ROWS = 64
-_SHORT = 24  # a setting is put into a checkpoint as it is when its text is no longer than this
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """All that is known before a run.
+    """All that is known before a run."""
 
-    sources: the entries of the recipe that are the hash of a user's source, with what each is the source of.
-    """
-
-    topology: Topology
+    known: Known
     plan: Plan
     reader: Reader
     budget: Budget
     row_tokens: float | None  # of a row of the datasets, about; None where tokens are not estimated
     catalogs: tuple[Catalog, ...]
-    names: Names
     schema: pa.Schema
-    output: pa.Schema | None  # of a microbatch, where the operators tell
-    recipe: Mapping[str, Any]
-    sources: Mapping[str, str]
-    facts: Mapping[str, Any]
     users: UsersLoop  # on which a trial has run coroutines: theirs in the run must find the same loop
 
 
-def prepare(
-    source: WorkSource, operators: Sequence[Operator], options: Options, batch: int, facts: Mapping[str, Any] | None
-) -> Prepared:
+def prepare(spec: Spec, facts: Mapping[str, Any] | None) -> Prepared:
     """Find out everything; `facts` are those of a run that is resumed."""
+    source, operators, options = spec.source, spec.operators, spec.options
     topology = _topology(options)
     datasets = source.datasets
     catalogs = tuple(dataset.catalog() for dataset in datasets)
@@ -85,7 +74,8 @@ def prepare(
         ratios = {name: (pair[0], pair[1]) for name, pair in found.get("ratios", {}).items()}
         plan = source.plan(catalogs, ratios, topology.lanes)
         usual = _usual(plan, reader, source.unit)
-        need = Need.of(operators, batch, options.prefetch, options.chunk_rows, usual.row_bytes, usual.block_bytes)
+        size = spec.microbatch_size
+        need = Need.of(operators, size, options.prefetch, options.chunk_rows, usual.row_bytes, usual.block_bytes)
         budget = divide(options.budget_bytes, len(topology.owned), need)
     except BaseException:
         users.close(1.0)
@@ -93,45 +83,8 @@ def prepare(
     finally:
         reader.close()
     reader = Reader(datasets, schema, sizes, required=set(required), open_bytes=budget.open_bytes)
-    recipe, sources = _recipe(source, datasets, operators, options, topology, batch)
-    return Prepared(
-        topology, plan, reader, budget, usual.row_tokens, catalogs, names, schema, output, recipe, sources, found, users
-    )
-
-
-def differences(recipes: Sequence[Mapping[str, Any]], prepared: Prepared, allow_changed_source: bool) -> None:
-    """Raise `CheckpointError` with all that differs between the recipes of checkpoints and this one.
-
-    allow_changed_source: where only users' sources differ, log which, and go on.
-    """
-    now, changed = prepared.recipe, dict[str, str]()
-    for saved in recipes:
-        differ = [name for name in sorted({*saved, *now}) if saved.get(name) != now.get(name)]
-        sources = {name: prepared.sources[name] for name in differ if name in saved and name in prepared.sources}
-        if differ and not (allow_changed_source and len(sources) == len(differ)):
-            lines = [f"  {name}: {_difference(saved, now, name, sources.get(name))}" for name in differ]
-            raise CheckpointError("the checkpoint was made with another recipe, so it cannot go on here:\n" + "\n".join(lines))
-        changed |= sources
-    if changed:
-        told = ", ".join(f"{of} ({name})" for name, of in changed.items())
-        _log.warning("the source of %s is not that of the checkpoint; allow_changed_source says that the data is the same", told)
-
-
-def _difference(saved: Mapping[str, Any], now: Mapping[str, Any], name: str, source_of: str | None) -> str:
-    if source_of is None:
-        return f"{_shown(saved, name)} in the checkpoint, {_shown(now, name)} here"
-    allow = "restore(..., allow_changed_source=True) if it gives the same data"
-    if saved[name] is None or now[name] is None:
-        where = "here" if now[name] is None else "where the checkpoint was made"
-        return f"the source of {source_of} could not be read {where}, so it may have changed ({allow})"
-    return f"the source of {source_of} has changed (put it back, or {allow})"
-
-
-def _shown(recipe: Mapping[str, Any], name: str) -> str:
-    if name not in recipe:
-        return "absent"
-    value = recipe[name]
-    return f"other content ({value.hex()})" if isinstance(value, bytes) else repr(value)
+    known = Known(topology, names, output, *recipe_of(spec, topology), found)
+    return Prepared(known, plan, reader, budget, usual.row_tokens, catalogs, schema, users)
 
 
 def _topology(options: Options) -> Topology:
@@ -361,35 +314,3 @@ def _first_rows(plan: Plan, reader: Reader) -> list[Pick]:
         if picks:
             return picks
     return []
-
-
-def _recipe(
-    source: WorkSource, datasets: Sequence[Dataset], operators: Sequence[Operator], options: Options, topology: Topology, batch: int
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Everything that decides the data: short values as they are, others as six bytes of their SHA-256. And what users' sources
-    there are among it."""
-    recipe: dict[str, Any] = {f"source {name}": value for name, value in source.settings().items()}
-    recipe |= {f"dataset {dataset.name}": dataset.settings() for dataset in datasets}
-    sources: dict[str, str] = {}
-    unread: list[str] = []
-    for i, operator in enumerate(operators):
-        at, found = f"{i + 1} {operator.name}", fingerprint(operator)
-        recipe[at] = ""
-        recipe |= {f"{at} {name}": value for name, value in found.settings.items()}
-        sources |= {f"{at} {name}": of for name, of in found.sources.items()}
-        unread += found.unread
-    if unread and options.version is None:
-        _log.warning(
-            "the source of %s cannot be read, so a checkpoint cannot tell it from another of that name: give version= (an operator "
-            'of your own: a "version" in its settings()), and change it whenever the code changes',
-            ", ".join(dict.fromkeys(unread)),
-        )
-    recipe |= {name: getattr(options, name) for name in RECIPE if getattr(options, name) is not None}
-    recipe |= {"lanes": topology.lanes, "microbatches_per_step": topology.microbatches_per_step, "microbatch_size": batch}
-    return {name: _short(value) for name, value in recipe.items()}, sources
-
-
-def _short(value: Any) -> Any:
-    if value is None or (isinstance(value, bool | int | float | str) and len(repr(value)) <= _SHORT):
-        return value
-    return hashlib.sha256(msgspec.msgpack.encode(value, order="deterministic")).digest()[:6]

@@ -5,9 +5,9 @@ synchronous step under one lock, and a checkpoint reads that position under the 
 
 With data that ends, a step is yielded only when all ranks are known to have it: `decide` is told by the loop.
 
-Threads: every field but the constants and `_on_take`, a single store, is guarded by `_lock`. A signal may interrupt the
-consumer's thread inside of it, and its handler may ask for a checkpoint or close: the lock is re-entrant, and the order of stores
-in `_commit` leaves a valid state between any two of them.
+Threads: every field but the constants, `_on_take`, a single store, and the deque `_errands` is guarded by `_lock`. A signal may
+interrupt the consumer's thread inside of it, and its handler may ask for a checkpoint or close: the lock is re-entrant, and the
+order of stores in `_commit` leaves a valid state between any two of them.
 """
 
 import threading
@@ -119,7 +119,8 @@ class Run:
         self._last: int | None = None  # nothing of this step or later will be yielded
         self._final_error: BaseException | None = None
         self._wakers: list[Callable[[], None]] = []
-        self._on_take: Callable[[int, bool], None] = lambda lane, rolled: None
+        self._errands: deque[Callable[[], None]] = deque()
+        self._on_take: Callable[[int, bool], None] = lambda lane, waits: None
         if not self._left:
             self._step, self._left = self._step + 1, tuple(topology.numbers)
 
@@ -133,6 +134,7 @@ class Run:
         not kept: whoever raises it puts its own frames into it, and these hold the pipeline, which must not hang on its engine.
         """
         built, lane = None, -1
+        self.run_errands()
         with self._lock:
             step = self._step
             if self._final is not None and step >= self._final:
@@ -194,6 +196,11 @@ class Run:
     def _set_failure(self, error: BaseException) -> None:
         if self._failure is None:
             self._failure = error
+
+    def run_errands(self) -> None:
+        """Make the calls that are for the thread that iterates."""
+        while self._errands:
+            self._errands.popleft()()
 
     @lets_go
     def forget(self, waker: Callable[[], None]) -> None:
@@ -282,6 +289,17 @@ class Run:
             if final:
                 self._final, self._final_error = steps, error
         self._wake()
+
+    def errand(self, call: Callable[[], None]) -> None:
+        """Let the thread that iterates make a call, when it takes next; one that waits does so now."""
+        self._errands.append(call)
+        self._wake()
+
+    @property
+    def ready_in_all(self) -> int:
+        """Microbatches that wait for the consumer."""
+        with self._lock:
+            return sum(map(len, self._ready.values()))
 
     def ready(self, lane: int) -> tuple[int, int]:
         """(microbatches, bytes) of a lane that wait for the consumer."""

@@ -7,23 +7,28 @@ Threads: everything here may run on many workers at once and keeps nothing.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zephon_async.engine.blame import blamed
 from zephon_async.engine.gather import Chunk, Policy, gather, what_is_wrong
+from zephon_async.engine.placement import ON_THREADS, Placement
 from zephon_async.errors import BadRecord
 from zephon_async.operators import Operator, RecordFailed, Tally
 from zephon_async.records import Parcel, Records
-from zephon_async.runners import deliverable
+from zephon_async.runners import Portable, ask, deliverable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stateless:
-    """Consecutive stateless operators of one setting, fused into one call."""
+    """Consecutive stateless operators of one setting, fused into one call, with their numbers in the pipeline."""
 
+    numbers: tuple[int, ...]
     operators: tuple[Operator, ...]
     policy: Policy
     gathers: bool = False
+    placement: Placement = ON_THREADS
+    portable: Portable | None = None
+    """The same for worker processes, where it runs there."""
 
     @property
     def name(self) -> str:
@@ -38,12 +43,16 @@ class Stateless:
         """Runs on the users' loop."""
         return bool(self.operators) and self.operators[0].concurrency is not None
 
+    def portably(self) -> "Stateless":
+        """This stage for worker processes: they ask the engine what to call a row, since only that has the shards."""
+        return replace(self, portable=Portable(replace(self, policy=replace(self.policy, row_name=ask))))
+
     def run(self, work: Parcel | Chunk) -> Parcel:
         """Apply the operators one after the other to all rows. Whatever fails is a field of the parcel."""
         try:
             parcel = gather(work, self.policy) if isinstance(work, Chunk) else work
-            for operator in self.operators:
-                parcel = apply(operator, parcel, self.policy)
+            for number, operator in zip(self.numbers, self.operators, strict=True):
+                parcel = apply(operator, self.policy.spared(number, parcel), self.policy)
         except BaseException as error:
             return Parcel(None, work.end, deliverable(error))
         return parcel
@@ -52,8 +61,8 @@ class Stateless:
         """The same on the users' loop."""
         parcel = work
         try:
-            for operator in self.operators:
-                parcel = await apply_async(operator, parcel, self.policy)
+            for number, operator in zip(self.numbers, self.operators, strict=True):
+                parcel = await apply_async(operator, self.policy.spared(number, parcel), self.policy)
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             return Parcel(None, work.end, deliverable(error))
         return parcel

@@ -5,7 +5,7 @@ from zephon_async.operators.base import KINDS, Accumulator, Columns, Operator, R
 from zephon_async.operators.decode_text import DecodeText
 from zephon_async.operators.filter import Filter
 from zephon_async.operators.flat_map import FlatMap
-from zephon_async.operators.functions import fingerprint, is_interrupt
+from zephon_async.operators.functions import Fingerprint, fingerprint, is_interrupt
 from zephon_async.operators.map import Map
 from zephon_async.operators.map_batches import MapBatches
 from zephon_async.operators.pack_flat import PackFlat
@@ -19,6 +19,7 @@ __all__ = [
     "Columns",
     "DecodeText",
     "Filter",
+    "Fingerprint",
     "FlatMap",
     "Map",
     "MapBatches",

@@ -86,6 +86,10 @@ class Operator:
     """True where all columns go through as they are, so that what later operators require is asked of the datasets."""
     learns: bool = False
     """True where `learn` has something to find out."""
+    releases_gil: bool = False
+    """True where `apply` spends its time in libraries that let other threads run meanwhile."""
+    runner: str | None = None
+    """Where `apply` runs, "threads" or "processes"; None: as the options say."""
     keep_columns: Sequence[str] = ()
     """Columns that it was told to keep beside its own; where none of the later operators has a use for one, the log says so."""
     token_column: str | None = None

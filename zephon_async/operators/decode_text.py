@@ -34,6 +34,7 @@ class DecodeText(Operator):
     """
 
     name = "decode_text"
+    releases_gil = True
     keeps_columns = True
 
     def __init__(

@@ -58,6 +58,7 @@ class Tokenize(Operator):
     """
 
     name = "tokenize"
+    releases_gil = True
     token_column = IDS
 
     def __init__(

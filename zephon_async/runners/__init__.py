@@ -2,10 +2,36 @@
 
 from collections.abc import Callable
 
+from zephon_async.runners.arena import Arena, Layout, get, put
 from zephon_async.runners.base import Need, Runner, deliverable
+from zephon_async.runners.child import Child, Says, begun
+from zephon_async.runners.exceptions import pack_exception, unpack_exception
 from zephon_async.runners.inline import InlineRunner
+from zephon_async.runners.processes import Portable, ProcessRunner
 from zephon_async.runners.threads import ThreadRunner, begin
+from zephon_async.runners.wire import ask
 
-RUNNERS: dict[str, Callable[[int | None], Runner]] = {"threads": ThreadRunner, "inline": InlineRunner}
+RUNNERS: dict[str, Callable[[int | None], Runner]] = {"threads": ThreadRunner, "processes": ThreadRunner, "inline": InlineRunner}
+"""Where reads and accumulators run; the functions of "processes" run on a `ProcessRunner` beside it."""
 
-__all__ = ["RUNNERS", "InlineRunner", "Need", "Runner", "ThreadRunner", "begin", "deliverable"]
+__all__ = [
+    "RUNNERS",
+    "Arena",
+    "Child",
+    "InlineRunner",
+    "Layout",
+    "Need",
+    "Portable",
+    "ProcessRunner",
+    "Runner",
+    "Says",
+    "ThreadRunner",
+    "ask",
+    "begin",
+    "begun",
+    "deliverable",
+    "get",
+    "pack_exception",
+    "put",
+    "unpack_exception",
+]

@@ -1,0 +1,59 @@
+"""Functions for worker processes, found there by their names, and pipelines of them."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.numbered import numbers, source
+from zephon_async import Pipeline
+
+Record = dict[str, Any]
+
+
+def children() -> set[int]:
+    """The processes that this one has started and that have not ended."""
+    found: set[int] = set()
+    for task in os.listdir("/proc/self/task"):
+        found.update(map(int, Path(f"/proc/self/task/{task}/children").read_text().split()))
+    return found
+
+
+def with_pid(record: Record) -> Record:
+    return {"n": record["n"], "pid": os.getpid()}
+
+
+def once(folder: str, what: str) -> bool:
+    """Whether this is the first call of all processes for something."""
+    try:
+        Path(folder, what).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+class Dies:
+    """Kills its process at record `at`, the first `times` times."""
+
+    def __init__(self, folder: Path, at: int, times: int = 1, by: int = signal.SIGKILL) -> None:
+        self.folder, self.at, self.times, self.by = str(folder), at, times, by
+
+    def __call__(self, record: Record) -> Record:
+        if record["n"] == self.at and any(once(self.folder, str(n)) for n in range(self.times)):
+            os.kill(os.getpid(), self.by)
+            time.sleep(30)  # until a signal that can be waited for has come
+        return record
+
+
+class Unpicklable(Exception):
+    """Keeps what cannot travel, and wants other arguments than it keeps."""
+
+    def __init__(self, number: int, lock: Any) -> None:
+        super().__init__(f"number {number}")
+        self.number, self.lock = number, lock
+
+
+def pipeline(fn: Any, rows: int = 200, **options: Any) -> Pipeline:
+    settings: dict[str, Any] = {"runner": "processes", "workers": 2, "chunk_rows": 8, **options}
+    return Pipeline(source(numbers(rows))).options(**settings).map(fn, schema=None).batch(1)

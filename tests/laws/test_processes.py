@@ -1,0 +1,196 @@
+"""The process runner: the same data, workers that may die, errors as they were raised, nothing left behind (D01, D05, G04)."""
+
+import logging
+import os
+import re
+import signal
+import threading
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.by_processes import Dies, Record, Unpicklable, children, pipeline, with_pid
+from tests.numbered import numbers, seen, source
+from zephon_async import Pipeline
+from zephon_async.errors import BadRecord, RecipeError, WorkerError
+
+
+def test_functions_run_in_the_workers_and_these_end_with_the_pipeline() -> None:
+    with pipeline(with_pid) as made:
+        batches = list(made)
+        pids = {batch.to_pylist("pid")[0] for batch in batches}
+        assert pids <= children()
+        assert os.getpid() not in pids
+        assert seen(batches) == list(range(200))
+    assert not pids & children()
+
+
+@pytest.mark.parametrize("kind", ["lambda", "closure", "partial"])
+def test_functions_go_by_value(kind: str) -> None:
+    offset = 5
+    made = {"lambda": lambda r: {"n": r["n"] + 5}, "closure": lambda r: {"n": r["n"] + offset}, "partial": Adds(5)}[kind]
+    with pipeline(made, rows=20) as run:
+        assert seen(run) == list(range(5, 25))
+
+
+class Adds:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __call__(self, record: Record) -> Record:
+        return {"n": record["n"] + self.n}
+
+
+@pytest.mark.parametrize(
+    ("times", "by"), [(1, signal.SIGKILL), pytest.param(2, signal.SIGSEGV, marks=pytest.mark.slow)], ids=["once", "twice"]
+)
+def test_a_worker_that_dies_is_replaced_and_its_rows_come(times: int, by: int, tmp_path: Path) -> None:
+    with pipeline(Dies(tmp_path, 77, times, by)) as run:
+        assert seen(run) == list(range(200))
+
+
+def test_rows_that_three_workers_die_of_are_named(tmp_path: Path) -> None:
+    with pipeline(Dies(tmp_path, 77, 3)) as run:
+        found: list[int] = []
+
+        def take() -> None:
+            for batch in run:
+                found.append(batch.to_pylist("n")[0])  # noqa: PERF401 (those before the failure are wanted)
+
+        with pytest.raises(WorkerError) as caught:
+            take()
+        said = str(caught.value)
+        first = len(found)
+        assert 77 - 8 < first <= 77
+        assert found == list(range(first))
+        assert re.match(
+            rf"map on [1-8] rows?, dataset 'numbers', shard '0', row {first}, epoch 0( to dataset .*)?: worker process", said
+        )
+        assert said.count("was killed by SIGKILL") == 3
+        assert seen(run) == list(range(200))  # it has died its three times
+
+
+@pytest.mark.parametrize("busy", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_all_workers_killed_at_once(busy: bool) -> None:
+    with pipeline(with_pid, rows=2000) as run:
+        batches = iter(run)
+        first = [next(batches) for _ in range(20)]
+        pids = {batch.to_pylist("pid")[0] for batch in first}
+        if not busy:
+            time.sleep(0.3)  # nothing is asked for, so they have nothing to do
+        for pid in children():
+            os.kill(pid, signal.SIGKILL)
+        rest = list(batches)
+        assert seen([*first, *rest]) == list(range(2000))
+        assert not pids & {rest[-1].to_pylist("pid")[0]}
+
+
+def test_a_worker_that_is_stopped_is_killed_when_its_time_is_over(tmp_path: Path) -> None:
+    with pipeline(Dies(tmp_path, 77, 1, signal.SIGSTOP), worker_timeout_s=1) as run:
+        assert seen(run) == list(range(200))
+
+
+class Raises:
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __call__(self, record: Record) -> Record:
+        if record["n"] == 77:
+            self.fail()
+        return record
+
+    def fail(self) -> None:
+        if self.kind == "value":
+            raise ValueError("77 is no number") from KeyError("why")
+        if self.kind == "unpicklable":
+            raise Unpicklable(77, threading.Lock())
+        if self.kind == "exit":
+            raise SystemExit(3)
+        if self.kind == "interrupt":
+            raise KeyboardInterrupt
+        if self.kind == "local":
+
+            class Local(Exception):
+                pass
+
+            raise Local("of a function")
+        raise BadRecord("not this one")
+
+
+@pytest.mark.parametrize(
+    ("kind", "raised", "text"),
+    [
+        ("value", ValueError, "77 is no number"),
+        ("unpicklable", Unpicklable, "number 77"),
+        ("exit", SystemExit, "3"),
+        ("interrupt", KeyboardInterrupt, ""),
+        ("local", Exception, "of a function"),
+    ],
+)
+def test_an_exception_keeps_what_it_was(kind: str, raised: type[BaseException], text: str) -> None:
+    with pipeline(Raises(kind)) as run:
+        found: list[int] = []
+
+        def take() -> None:
+            for batch in run:
+                found.append(batch.to_pylist("n")[0])  # noqa: PERF401 (those before the failure are wanted)
+
+        with pytest.raises(raised) as caught:
+            take()
+        assert found == list(range(77))
+        assert str(caught.value) == text
+        notes = "".join(caught.value.__notes__)
+        assert "row 77, epoch 0" in notes
+        assert "in fail" in notes
+        if kind == "value":
+            assert repr(caught.value.__cause__) == "KeyError('why')"
+        if kind == "unpicklable":
+            assert isinstance(caught.value, Unpicklable)
+            assert caught.value.number == 77
+        with pytest.raises(raised):
+            take()
+
+
+def test_bad_records_are_skipped_counted_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING), pipeline(Raises("bad"), on_bad_record="quarantine") as run:
+        assert seen(run) == [n for n in range(200) if n != 77]
+        assert run.statistics().counts["records_quarantined"] == 1
+    assert "skipped a bad record: dataset 'numbers', shard '0', row (in JSONL: byte) 77" in caplog.text
+
+
+def test_what_cannot_be_pickled_runs_on_threads_and_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    lock = threading.Lock()
+
+    def locked(record: Record) -> Record:
+        with lock:
+            return {"n": record["n"], "pid": os.getpid()}
+
+    with caplog.at_level(logging.WARNING), pipeline(locked, rows=20) as run:
+        assert {batch.to_pylist("pid")[0] for batch in run} == {os.getpid()}
+        assert "map on threads, as it cannot be pickled: TypeError: cannot pickle '_thread.lock' object" in run.explain()
+    assert "map runs on threads, not on processes, as it cannot be pickled" in caplog.text
+
+
+def test_where_work_runs_is_as_asked() -> None:
+    def where(**options: Any) -> str:
+        with Pipeline(source(numbers(9))).options(**options).map(with_pid).batch(1) as run:
+            return next(line for line in run.explain().splitlines() if "map on" in line)
+
+    assert "on processes, as options(runner='processes')" in where(runner="processes")
+    assert "on processes, as options(per_stage_runner=...)" in where(runner="threads", per_stage_runner={"map": "processes"})
+    assert "on inline" in where(runner="inline", per_stage_runner={"map": "processes"})
+    with pytest.raises(RecipeError, match="runner is 'proceses': it must be one of"):
+        where(runner="proceses")
+    with pytest.raises(RecipeError, match="worker_timeout_s is 0"):
+        where(worker_timeout_s=0)
+
+
+@pytest.mark.slow
+def test_twenty_starts_behind_a_tokenizer_that_was_used() -> None:
+    """D05: workers are not forked from a process whose libraries have threads."""
+    for _ in range(20):
+        with pipeline(with_pid, rows=10) as run:
+            assert seen(islice(run, 3)) == [0, 1, 2]

@@ -1,0 +1,126 @@
+"""However a program ends, its worker processes end with it, and nothing of them is left (D01, D02, D03)."""
+
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PLACES = {"workers": "runner='processes'", "isolated": "isolate=True", "both": "runner='processes', isolate=True"}
+each_place = pytest.mark.parametrize("place", ["workers", *(pytest.param(p, marks=pytest.mark.slow) for p in ("isolated", "both"))])
+BEGIN = """
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs this in the background has it ignored
+from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource
+
+def pid(record):
+    time.sleep(0.001)
+    return {"pid": os.getpid()}
+
+source = StaticMixtureWorkSource([Dataset.from_dict("d", {"n": list(range(10_000))})], {"d": 1}, epochs=None)
+pipeline = Pipeline(source).options(PLACE, workers=2, version=1).map(pid).batch(1)
+batches = iter(pipeline)
+print(*{next(batches).to_pylist("pid")[0] for _ in range(200)}, flush=True)
+"""
+
+
+def begun(program: str, place: str = "workers") -> tuple["subprocess.Popen[str]", set[int]]:
+    """A program of a script without a main guard, and its workers, which it has told."""
+    command = [sys.executable, "-W", "error", "-c", BEGIN.replace("PLACE", PLACES[place]) + textwrap.dedent(program)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, set(map(int, process.stdout.readline().split()))
+
+
+def gone(pids: set[int]) -> bool:
+    """Whether processes end within ten seconds."""
+    until = time.monotonic() + 10
+    while any(alive(pid) for pid in pids):
+        if time.monotonic() > until:
+            return False
+        threading.Event().wait(0.05)
+    return True
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+ENDS = {
+    "break": ("for batch in pipeline:\n    break", 0),
+    "to be left": ("", 0),
+    "closed": ("pipeline.close()", 0),
+    "exit": ("sys.exit(3)", 3),
+    "hard exit": ("os._exit(4)", 4),
+    "an exception": ("raise ValueError", 1),
+}
+
+
+@each_place
+@pytest.mark.parametrize("program", ENDS)
+def test_workers_end_with_their_program(program: str, place: str) -> None:
+    text, code = ENDS[program]
+    process, workers = begun(text, place)
+    with process:
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == code, err
+    assert workers
+    assert gone(workers)
+    assert ("ValueError" in err) if code == 1 else err == ""
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("waits", ["time.sleep(60)", "while True: next(batches)"])
+@each_place
+def test_workers_end_with_a_program_that_is_killed(by: int, waits: str, place: str) -> None:
+    process, workers = begun(waits, place)
+    with process:
+        process.send_signal(by)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert gone(workers)
+    if by == signal.SIGINT:
+        assert err.count("Traceback") == 1  # the program's own
+
+
+def test_what_a_worker_has_started_ends_with_it() -> None:
+    program = """
+    import subprocess
+
+    def sleeper(record):
+        return {"pid": subprocess.Popen(["sleep", "60"]).pid}
+
+    other = Pipeline(source).options(runner="processes", workers=1, version=1).map(sleeper, schema={"pid": "int64"}).batch(1)
+    print(next(iter(other)).to_pylist("pid")[0], flush=True)
+    other.close()
+    """
+    process, _ = begun(program.replace('{"pid": "int64"}', '__import__("pyarrow").schema([("pid", "int64")])'))
+    with process:
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert gone({int(out)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES)
+def test_a_forked_child_does_not_keep_workers_alive(place: str) -> None:
+    program = """
+    child = os.fork()
+    if not child:
+        time.sleep(5)
+        os._exit(0)
+    os._exit(0)
+    """
+    process, workers = begun(program, place)
+    process.wait(30)
+    assert workers
+    assert gone(workers)
+    process.communicate(timeout=30)

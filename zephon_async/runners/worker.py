@@ -1,0 +1,88 @@
+"""A worker process: `python -m zephon_async.runners.worker`, started by `processes`.
+
+It runs one function at a time on records that lie in shared memory, and imports what its functions need when it gets them.
+
+Threads: the main thread serves; a function may log from others, which appends to a list.
+"""
+
+import os
+import pickle
+import socket
+from time import perf_counter
+from typing import Any
+
+from zephon_async.records import Parcel
+from zephon_async.runners import wire
+from zephon_async.runners.arena import Arena, get, put
+from zephon_async.runners.child import Says, begun
+from zephon_async.runners.exceptions import pack_exception
+from zephon_async.runners.wire import Answer, Ask, Call, Done, Letters, Ready, ToWorker, encoded
+
+
+class _Worker:
+    """Serves one engine."""
+
+    def __init__(self, to_engine: socket.socket, inbox: Arena, outbox: Arena) -> None:
+        self._socket, self._inbox, self._outbox = to_engine, inbox, outbox
+        self._letters, self._unread = Letters(ToWorker), list[Any]()
+        self._functions: dict[int, Any] = {}
+        self._said: list[tuple[int, str]] = []
+        Says(self._said.append)
+
+    def serve(self) -> None:
+        """Until the socket closes."""
+        self._socket.sendall(encoded(Ready()))
+        while isinstance(message := self._receive(), Call):
+            self._call(message)
+
+    def ask(self, question: tuple[int, ...]) -> str:
+        self._socket.sendall(encoded(Ask(question)))
+        answer = self._receive()
+        if not isinstance(answer, Answer):
+            os._exit(0)  # there is no engine any more
+        return answer.text
+
+    def _receive(self) -> Call | Answer | None:
+        while not self._unread:
+            data = self._socket.recv(1 << 16)
+            if not data:
+                return None
+            self._unread += self._letters.feed(data)
+        message: Call | Answer = self._unread.pop(0)
+        return message
+
+    def _call(self, call: Call) -> None:
+        records, pickled = get(self._inbox, call.layout, copied=False)
+        began = perf_counter()
+        try:
+            if pickled:
+                self._functions[call.function] = pickle.loads(pickled)
+            given: Parcel = self._functions[call.function].run(Parcel(records))
+        except BaseException as error:
+            given = Parcel(None, failure=error)
+        busy_s = perf_counter() - began
+        try:
+            layout = put(self._outbox, given.records, self._besides(given.failure))
+        except BaseException as error:
+            given, layout = Parcel(None), put(self._outbox, None, self._besides(error))
+        self._socket.sendall(encoded(Done(busy_s, dict(given.counts), layout)))
+
+    def _besides(self, failure: BaseException | None) -> bytes:
+        lines = self._said.copy()
+        self._said.clear()
+        if failure is None and not lines:
+            return b""
+        return pickle.dumps((None if failure is None else pack_exception(failure), lines))
+
+
+def main() -> None:
+    """Serve until the socket closes."""
+    to_engine, (inbox, outbox) = begun()
+    worker = _Worker(to_engine, inbox, outbox)
+    wire.ask_by(worker.ask)
+    worker.serve()
+    os._exit(0)  # as the watching thread would
+
+
+if __name__ == "__main__":
+    main()

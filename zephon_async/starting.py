@@ -1,0 +1,41 @@
+"""From what a pipeline was told to an engine that is ready: in this process, or in a child of it (`isolate=True`)."""
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from zephon_async.engine import Deadly, Engine, Known, Policy, Spec, compile_chain, prepare
+from zephon_async.explain import explain
+from zephon_async.isolation import IsolatedEngine
+
+
+class Started(NamedTuple):
+    """An engine, what the consumer's side must know of its runs, the rows that it leaves out for good, and the plan in text."""
+
+    known: Known
+    engine: Engine | IsolatedEngine
+    deadly: Deadly
+    explain: Callable[[], str]
+
+
+def start(spec: Spec, facts: Mapping[str, Any] | None, deadly: Deadly) -> Started:
+    """Find out what is not known of the data, and make an engine where the options say; `facts` are of a run that is resumed."""
+    if spec.options.isolate:
+        engine = IsolatedEngine(spec, deadly)
+        known, explained = engine.start(facts)
+        return Started(known, engine, deadly, lambda: explained)
+    return start_here(spec, facts, deadly)
+
+
+def start_here(spec: Spec, facts: Mapping[str, Any] | None, deadly: Deadly) -> Started:
+    """`start`, in this process."""
+    operators = tuple(copy(each) if each.learns else each for each in spec.operators)  # `recall` is for this start alone
+    spec = replace(spec, operators=operators)
+    options, prepared = spec.options, prepare(spec, facts)
+    row_name, quarantine = prepared.reader.row_name, options.on_bad_record == "quarantine"
+    policy = Policy(prepared.known.names, quarantine, row_name, options.max_bad_records, deadly=deadly)
+    chain = compile_chain(operators, spec.microbatch_size, options, prepared.budget.need.chunk_rows, policy)
+    engine = Engine(options, chain, prepared.plan, prepared.reader, prepared.budget, prepared.users)
+    return Started(prepared.known, engine, deadly, partial(explain, prepared, chain, options, spec.source))
