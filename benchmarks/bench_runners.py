@@ -32,6 +32,7 @@ from figures import Figure, alternate, arguments, ratio, show
 from texts import texts, tokenizer
 
 from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource
+from zephon_async.engine.loops import new_loop
 from zephon_async.records import ORIGIN, Origins, Parcel, Records
 from zephon_async.runners import Portable, ProcessRunner
 
@@ -75,7 +76,11 @@ def handed_over(size: int, calls: int) -> Callable[[], float]:
         runner.close(5.0)
         return rate
 
-    return lambda: asyncio.run(run())
+    def on_the_loop_of_an_engine() -> float:
+        with asyncio.Runner(loop_factory=new_loop) as loop:
+            return loop.run(run())
+
+    return on_the_loop_of_an_engine
 
 
 _ECHO = """
@@ -123,23 +128,22 @@ def ping_pong(size: int, calls: int) -> float:
 
 NUMBERS = pa.schema([("n", pa.int64()), ("sum", pa.int64())])
 PIXELS = pa.schema([("pixels", pa.large_binary())])
-LOOP = 250  # set by `calibrated`: about 20 us of pure Python
 
 
-def heavy(record: Record, loop: int = LOOP) -> Record:
+def heavy(record: Record, loop: int = 250) -> Record:
     total = record["n"]
     for i in range(loop):
         total += i & 7
     return {"n": record["n"], "sum": total}
 
 
-def calibrated() -> int:
-    """How long a loop takes about 20 us."""
+def calibrated(seconds: float) -> int:
+    """How long a loop takes about so many seconds."""
     heavy({"n": 1}, 1000)
     began = perf_counter()
     for _ in range(300):
         heavy({"n": 1}, 1000)
-    return max(1, round(20e-6 / ((perf_counter() - began) / 300 / 1000)))
+    return max(1, round(seconds / ((perf_counter() - began) / 300 / 1000)))
 
 
 def decoded(record: Record) -> Record:
@@ -172,11 +176,12 @@ def worked(table: pa.Table, fn: Callable[[Record], Record], schema: pa.Schema) -
 
 
 def mapped(table: pa.Table, fn: Callable[[Record], Record], schema: pa.Schema, runner: str) -> float:
-    """Rows a second of a pipeline, from its first batch on."""
+    """Rows a second of a pipeline that has begun: a fifth of the rows first, by when all workers are there."""
     mixture = StaticMixtureWorkSource([Dataset.from_arrow("d", table)], {"d": 1}, epochs=None, unit="samples")
     with Pipeline(mixture).options(runner=runner, workers=WORKERS).map(fn, schema=schema, version=1).batch(CHUNK) as pipeline:
         batches = iter(pipeline)
-        next(batches)
+        while stage_rows(pipeline) < len(table) // 5:
+            next(batches)
         began, before = perf_counter(), stage_rows(pipeline)
         while stage_rows(pipeline) - before < len(table):
             next(batches)
@@ -295,21 +300,14 @@ for line in sys.stdin:
     encoder.encode_batch_fast([documents[(at + i) % len(documents)] for i in range(n)], add_special_tokens=False)
     at += n
 """
-STEP = 20_000  # turns of a step of the trainer
+STEP_S = 0.03  # of the trainer; the documents of a step take a third of it to tokenize
 
 
-def step() -> int:
-    total = 0
-    for i in range(STEP):
-        total += i & 7
-    return total
-
-
-def window(seconds: float, between: Callable[[], object]) -> float:
+def window(seconds: float, loop: int, between: Callable[[], object]) -> float:
     """Steps a second of a trainer in pure Python that does something between its steps."""
     until, steps, began = perf_counter() + seconds, 0, perf_counter()
     while perf_counter() < until:
-        step()
+        heavy({"n": 1}, loop)
         between()
         steps += 1
     return steps / (perf_counter() - began)
@@ -329,7 +327,7 @@ def isolated(folder: Path, windows: int, seconds: float) -> tuple[list[float], l
         Pipeline(mixture).options(isolate=True, workers=1).tokenize(encoder, field="text").batch(8) as pipeline,
         subprocess.Popen(command, stdin=subprocess.PIPE, text=True, bufsize=1) as process,
     ):
-        batches, line = iter(pipeline), process.stdin
+        batches, line, loop = iter(pipeline), process.stdin, calibrated(STEP_S)
         assert line is not None
         next(batches)
 
@@ -339,7 +337,7 @@ def isolated(folder: Path, windows: int, seconds: float) -> tuple[list[float], l
         for n in range(2 * windows):
             between = (partial(next, batches), beside_a_process)[n % 2]
             between()
-            rates[n % 2].append(window(seconds, between))
+            rates[n % 2].append(window(seconds, loop, between))
     return rates
 
 
@@ -355,7 +353,7 @@ def main() -> None:
         name = f"a call with {size // KIB} KiB there and back"
         figures.append(Figure(name, us, "us", 150.0 if size < MIB else None, at_most=True))
         figures.append(Figure(f"{name} / ping-pong", ratio(found["ours"], found["bare"]), "", 0.5 if size == MIB else None))
-    loop = calibrated()
+    loop = calibrated(20e-6)
     fn = partial(heavy, loop=loop)
     table = pa.table({"n": range((20_000 if chosen.quick else 100_000) // WORKERS * WORKERS)})
     for runner in ("threads",) if FREE else ("processes",):

@@ -1,5 +1,6 @@
 """Functions for worker processes, found there by their names, and pipelines of them."""
 
+import contextlib
 import os
 import signal
 import time
@@ -16,7 +17,8 @@ def children() -> set[int]:
     """The processes that this one has started and that have not ended."""
     found: set[int] = set()
     for task in os.listdir("/proc/self/task"):
-        found.update(map(int, Path(f"/proc/self/task/{task}/children").read_text().split()))
+        with contextlib.suppress(FileNotFoundError):  # a thread that has just ended
+            found.update(map(int, Path(f"/proc/self/task/{task}/children").read_text().split()))
     return found
 
 

@@ -6,6 +6,7 @@
 What may be large lies in an arena. A run has a number, so that what is said of one that has been given up is told.
 """
 
+import contextlib
 import pickle
 import socket
 import struct
@@ -144,5 +145,6 @@ class Letters:
 def received(of: socket.socket) -> Iterator[Any]:
     """Messages as they come, until the other side closes."""
     letters = Letters()
-    while data := of.recv(1 << 16):
-        yield from letters.feed(data)
+    with contextlib.suppress(OSError):
+        while data := of.recv(1 << 16):
+            yield from letters.feed(data)

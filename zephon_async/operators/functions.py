@@ -202,9 +202,10 @@ class PerRecord(OwnFunction):
     def _call(self, records: Records) -> tuple[list[Any], BaseException | None]:
         """The results of the records before the first that fails, and its failure."""
         results: list[Any] = []
+        fn, checked, keep = self.fn, self._checked, results.append
         try:
             for row in to_dicts(self.selected(records)):
-                results.append(self._checked(self.fn(row)))  # noqa: PERF401 (those before a failure are wanted)
+                keep(checked(fn(row)))
         except BaseException as error:
             return results, error
         return results, None

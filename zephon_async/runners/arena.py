@@ -1,19 +1,21 @@
 """Shared memory between the engine and one worker process, and the form in which rows lie in it.
 
 An `Arena` is a memfd (elsewhere an unlinked file): it has no name, so it outlives nobody, meets no other job and does not count
-against /dev/shm. Each side of a worker has one that only it writes, and the two take turns: what was laid down is read, and copied
-out where it stays, before the next is.
+against /dev/shm. Only one side writes to it, and the two take turns: what was laid down is read before the next is. What is read is
+a view of it, or a copy where it may have to stay.
 
 Records lie in it as one Arrow IPC stream, the segments of their origins, and the offsets of these, each at a multiple of 64.
 """
 
 import mmap
 import os
+import sys
 import tempfile
+import weakref
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from zephon_async.leftovers import owned
@@ -22,16 +24,26 @@ from zephon_async.records import ORIGIN, Origins, Records
 _LEAST = 1 << 16
 _KEPT = 1 << 24  # bytes; a larger arena is made smaller when much less is needed
 _ALIGNED = 64
-_STREAM_ENDS = 1 << 10  # bytes of an IPC stream around its schema and its batch
+_STREAM_ENDS = 1 << 10  # room for what of an IPC stream is neither its schema nor its batch
+_END = 8  # bytes of its end
 
 
 class Layout(NamedTuple):
-    """How many bytes of each part lie in an arena; -1 where there is none."""
+    """How many bytes of each part lie in an arena; -1 where there is none.
+
+    schema: of the columns, those of the schema at their beginning; 0 where dictionaries follow it.
+    """
 
     columns: int = -1
+    schema: int = 0
     segments: int = -1
     offsets: int = -1
     extra: int = -1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes from the first to the last."""
+        return sum(_aligned(max(size, 0)) for size in (self.columns, self.segments, self.offsets, self.extra))
 
 
 class Arena:
@@ -40,6 +52,7 @@ class Arena:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self._memory: mmap.mmap | None = None
+        self._schema: tuple[bytes, pa.Schema] | None = None  # what was read last
 
     @classmethod
     def new(cls) -> "Arena":
@@ -59,7 +72,7 @@ class Arena:
         if size > self.nbytes or self.nbytes > max(_KEPT, 4 * size):
             wanted = max(_LEAST, 1 << (size - 1).bit_length() if size else 0)
             os.ftruncate(self.descriptor, wanted)
-            self._memory = mmap.mmap(self.descriptor, wanted)
+            self._memory = _mapped(self.descriptor, wanted)
         assert self._memory is not None
         return memoryview(self._memory)
 
@@ -67,9 +80,19 @@ class Arena:
         """The first `size` bytes, for the side that reads."""
         there = os.fstat(self.descriptor).st_size
         if there != self.nbytes:
-            self._memory = mmap.mmap(self.descriptor, there)
+            self._memory = _mapped(self.descriptor, there)
         assert self._memory is not None
         return memoryview(self._memory)[:size]
+
+    def columns(self, stream: pa.Buffer, schema: int) -> pa.RecordBatch:
+        """The batch of a stream that lies here. Its schema is only read where it is not that of the batch before."""
+        head = stream.slice(0, schema).to_pybytes()
+        if schema and self._schema is not None and self._schema[0] == head:
+            return pa.ipc.read_record_batch(stream.slice(schema), self._schema[1])
+        with pa.ipc.open_stream(stream) as reader:
+            if schema:
+                self._schema = head, reader.schema
+            return reader.read_next_batch()
 
     def close(self) -> None:
         """Let go of it; views that are left keep the memory."""
@@ -77,6 +100,11 @@ class Arena:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+
+
+def _mapped(descriptor: int, size: int) -> mmap.mmap:
+    """A map that keeps no descriptor of its own, where that can be had."""
+    return mmap.mmap(descriptor, size, trackfd=False) if sys.version_info >= (3, 13) else mmap.mmap(descriptor, size)
 
 
 def put(arena: Arena, records: Records | None, extra: bytes = b"") -> Layout:
@@ -88,50 +116,56 @@ def put(arena: Arena, records: Records | None, extra: bytes = b"") -> Layout:
     segments, offsets = records.origins.segments, records.origins.offsets
     parts = [segments, *([] if offsets is None else [offsets])]
     behind = sum(_aligned(part.nbytes) for part in parts) + len(extra)
-    memory, columns = _write(arena, records.columns, behind)
+    memory, columns, schema = _write(arena, records.columns, behind)
     at = _aligned(columns)
     for part in parts:
         np.frombuffer(memory, np.uint8, part.nbytes, at)[:] = part.view(np.uint8)
         at += _aligned(part.nbytes)
     memory[at : at + len(extra)] = extra
-    return Layout(columns, segments.nbytes, -1 if offsets is None else offsets.nbytes, len(extra))
+    return Layout(columns, schema, segments.nbytes, -1 if offsets is None else offsets.nbytes, len(extra))
 
 
-def get(arena: Arena, layout: Layout, copied: bool) -> tuple[Records | None, bytes]:
-    """What lies in an arena; `copied` where it is to outlive the next that is laid down."""
-    columns, segments, offsets, extra = (_aligned(max(size, 0)) for size in layout)
-    size = columns + segments + offsets + extra
-    memory: memoryview | npt.NDArray[np.uint8] = arena.view(size) if size else memoryview(b"")
-    if copied and size:
-        memory = np.frombuffer(memory, np.uint8).copy()
+def get(arena: Arena, layout: Layout, copied: bool, released: Callable[[], object] = lambda: None) -> tuple[Records | None, bytes]:
+    """What lies in an arena, and the bytes besides; `released` is called when nobody has a view of it any more."""
+    columns, segments, offsets, extra = (
+        _aligned(max(size, 0)) for size in (layout.columns, layout.segments, layout.offsets, layout.extra)
+    )
+    if not (size := columns + segments + offsets + extra):
+        released()
+        return None, b""
+    memory = np.frombuffer(arena.view(size), np.uint8)
+    weakref.finalize(memory, released)
+    if copied:
+        memory = memory.copy()
     at = columns + segments + offsets
-    besides = bytes(memory[at : at + max(layout.extra, 0)])
+    besides = memory[at : at + max(layout.extra, 0)].tobytes()
     if layout.columns < 0:
         return None, besides
-    with pa.ipc.open_stream(pa.py_buffer(memory[: layout.columns])) as stream:
-        batch = stream.read_next_batch()
+    batch = arena.columns(pa.py_buffer(memory).slice(0, layout.columns), layout.schema)
     of_rows = np.frombuffer(memory, ORIGIN, layout.segments // ORIGIN.itemsize, columns)
     bounds = None if layout.offsets < 0 else np.frombuffer(memory, np.int64, layout.offsets // 8, columns + segments)
     return Records(batch, Origins(of_rows, bounds)), besides
 
 
-def _write(arena: Arena, columns: pa.RecordBatch, behind: int) -> tuple[memoryview, int]:
-    """Write a batch to the beginning of an arena with room behind it; gives the memory and the bytes of the stream."""
-    size = pa.ipc.get_record_batch_size(columns) + columns.schema.serialize().size + _STREAM_ENDS
-    memory = arena.room(_aligned(size) + behind)
+def _write(arena: Arena, columns: pa.RecordBatch, behind: int) -> tuple[memoryview, int, int]:
+    """Write a stream to the beginning of an arena with room behind it; gives the memory, the bytes of the stream, and those of the
+    schema in it."""
+    schema, batch = columns.schema.serialize().size, pa.ipc.get_record_batch_size(columns)
+    memory = arena.room(_aligned(schema + batch + _STREAM_ENDS) + behind)
     try:
         sink = pa.FixedSizeBufferWriter(pa.py_buffer(memory))
         with pa.ipc.new_stream(sink, columns.schema) as stream:
             stream.write_batch(columns)
-        return memory, int(sink.tell())
+        written = int(sink.tell())
     except (pa.ArrowInvalid, OSError):  # larger than foreseen, such as by dictionaries
         growing = pa.BufferOutputStream()
         with pa.ipc.new_stream(growing, columns.schema) as stream:
             stream.write_batch(columns)
-        written = growing.getvalue()
-        memory = arena.room(_aligned(written.size) + behind)
-        memory[: written.size] = memoryview(written).cast("B")
-        return memory, int(written.size)
+        whole = growing.getvalue()
+        written = int(whole.size)
+        memory = arena.room(_aligned(written) + behind)
+        memory[:written] = memoryview(whole).cast("B")
+    return memory, written, schema if written == schema + batch + _END else 0
 
 
 def _aligned(size: int) -> int:

@@ -1,8 +1,9 @@
 """The process runner: functions that hold the GIL, on processes of their own.
 
-Workers are started, not forked (see `child`). Rows go both ways through an arena of each worker, one call at a time; what comes
-back is copied out, so nothing waits for the consumer to let go of it and the arenas stay as large as the largest chunk. Only short
-messages go through the socket.
+Workers are started, not forked (see `child`). Rows go both ways through arenas of each worker, one call at a time; only short
+messages go through the socket. What comes back is a view of one of a few slots, which is used again when nobody has one any more.
+It is copied out where it would pin much more than it is, and where the other slots are all taken: nothing ever waits for somebody
+to let go.
 
 A worker that dies is replaced and its call run again, which is stateless, so the data cannot change; a call that three workers
 have died of fails with how they ended.
@@ -16,9 +17,10 @@ import heapq
 import logging
 import pickle
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from signal import Signals
 from typing import Any
@@ -34,6 +36,7 @@ from zephon_async.runners.wire import Answer, Ask, Call, Done, Letters, Ready, T
 
 _log = logging.getLogger("zephon_async")
 _DEATHS = 3  # of workers, that a call may cause
+_SLOTS = 5  # for what a worker gives
 _numbers = count()
 
 
@@ -264,17 +267,19 @@ class ProcessRunner:
 
     def _read_last(self, process: "_Process") -> None:
         """What it had said before it died."""
-        for message in process.read():
-            if isinstance(message, Done) and process.job is not None:
-                self._done(process, message)
+        while messages := process.read():
+            for message in messages:
+                if isinstance(message, Done) and process.job is not None:
+                    self._done(process, message)
 
 
 class _Process:
     """One worker process, and what is going on with it."""
 
     def __init__(self) -> None:
-        self.outbox, self.inbox = Arena.new(), Arena.new()  # what this side writes, what it reads
-        self._child = Child("zephon_async.runners.worker", [self.outbox, self.inbox], settings=ALONE)
+        self._outbox, self._slots = Arena.new(), [Arena.new() for _ in range(_SLOTS)]  # what this side writes, what it reads
+        self._free, self._slot = deque(range(1, _SLOTS)), 0  # slots of which nobody has a view; what lies in slot 0 is copied out
+        self._child = Child("zephon_async.runners.worker", [self._outbox, *self._slots], settings=ALONE)
         self.pid, self.socket, self.watch = self._child.pid, self._child.socket, self._child.watch
         self.socket.setblocking(False)
         self.job: _Job | None = None
@@ -286,37 +291,39 @@ class _Process:
 
     @property
     def nbytes(self) -> int:
-        return self.outbox.nbytes + self.inbox.nbytes
+        return sum(arena.nbytes for arena in (self._outbox, *self._slots))
 
     def call(self, job: _Job) -> None:
         function = job.function
         new = function.number not in self._known
-        layout = put(self.outbox, job.parcel.records, function.pickled if new else b"")
-        self.socket.sendall(encoded(Call(function.number, layout)))
+        layout = put(self._outbox, job.parcel.records, function.pickled if new else b"")
+        self._slot = self._free.pop() if self._free else 0  # the last, which is still in the caches
+        self.socket.sendall(encoded(Call(function.number, layout, self._slot)))
         self._known.add(function.number)
         self.job, self.used = job, True
 
     def read(self) -> list[Any]:
-        messages: list[Any] = []
-        while not self.over:
-            try:
-                data = self.socket.recv(1 << 16)
-            except BlockingIOError:
-                break
-            except OSError:
-                data = b""
-            self.over = not data
-            messages += self._letters.feed(data)
-        return messages
+        """What has come, if anything has; called again as long as there is more."""
+        try:
+            data = self.socket.recv(1 << 16)
+        except BlockingIOError:
+            return []
+        except OSError:
+            data = b""
+        self.over = not data
+        return self._letters.feed(data)
 
     def result(self, job: _Job, done: Done) -> Parcel:
-        records, besides = get(self.inbox, done.layout, copied=True)
+        slot = self._slots[self._slot]
+        copied = self._slot == 0 or 2 * done.layout.nbytes < slot.nbytes
+        records, besides = get(slot, done.layout, copied, partial(self._free.append, self._slot) if self._slot else lambda: None)
         failure, lines = pickle.loads(besides) if besides else (None, ())
         for level, line in lines:
             _log.log(level, "%s", line)
         error = None if failure is None else unpack_exception(failure, f"worker process {self.pid}")
         before = job.parcel
-        return Parcel(records, before.end, error or before.failure, Counter(before.counts) + Counter(done.counts))
+        counts = Counter(before.counts) + Counter(done.counts) if done.counts else before.counts
+        return Parcel(records, before.end, error or before.failure, counts)
 
     def hang_up(self) -> None:
         """Let it end by itself."""

@@ -3,7 +3,7 @@
     engine -> worker   Call     run a function on the records that lie in the engine's arena
                        Answer   to a question
     worker -> engine   Ready    it has begun
-                       Done     what came of a call; records, failure and log lines lie in the worker's arena
+                       Done     what came of a call; records, failure and log lines lie in the slot
                        Ask      a question of the function's, in the middle of a call
 
 Bytes that may be many go through the arenas, so a message always fits the buffer of the socket.
@@ -22,10 +22,12 @@ _LENGTH = struct.Struct("<I")
 
 
 class Call(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """function: its number; it lies in `extra` of the layout, pickled, where the worker has not had it yet."""
+    """function: its number; it lies in `extra` of the layout, pickled, where the worker has not had it yet. slot: of the worker's
+    arenas, the one for the answer."""
 
     function: int
     layout: Layout
+    slot: int
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -8,6 +8,7 @@ Threads: the main thread serves; a function may log from others, which appends t
 import os
 import pickle
 import socket
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
@@ -22,8 +23,8 @@ from zephon_async.runners.wire import Answer, Ask, Call, Done, Letters, Ready, T
 class _Worker:
     """Serves one engine."""
 
-    def __init__(self, to_engine: socket.socket, inbox: Arena, outbox: Arena) -> None:
-        self._socket, self._inbox, self._outbox = to_engine, inbox, outbox
+    def __init__(self, to_engine: socket.socket, inbox: Arena, slots: Sequence[Arena]) -> None:
+        self._socket, self._inbox, self._slots = to_engine, inbox, slots
         self._letters, self._unread = Letters(ToWorker), list[Any]()
         self._functions: dict[int, Any] = {}
         self._said: list[tuple[int, str]] = []
@@ -44,7 +45,10 @@ class _Worker:
 
     def _receive(self) -> Call | Answer | None:
         while not self._unread:
-            data = self._socket.recv(1 << 16)
+            try:
+                data = self._socket.recv(1 << 16)
+            except OSError:
+                data = b""
             if not data:
                 return None
             self._unread += self._letters.feed(data)
@@ -62,9 +66,9 @@ class _Worker:
             given = Parcel(None, failure=error)
         busy_s = perf_counter() - began
         try:
-            layout = put(self._outbox, given.records, self._besides(given.failure))
+            layout = put(self._slots[call.slot], given.records, self._besides(given.failure))
         except BaseException as error:
-            given, layout = Parcel(None), put(self._outbox, None, self._besides(error))
+            given, layout = Parcel(None), put(self._slots[call.slot], None, self._besides(error))
         self._socket.sendall(encoded(Done(busy_s, dict(given.counts), layout)))
 
     def _besides(self, failure: BaseException | None) -> bytes:
@@ -77,8 +81,8 @@ class _Worker:
 
 def main() -> None:
     """Serve until the socket closes."""
-    to_engine, (inbox, outbox) = begun()
-    worker = _Worker(to_engine, inbox, outbox)
+    to_engine, (inbox, *slots) = begun()
+    worker = _Worker(to_engine, inbox, slots)
     wire.ask_by(worker.ask)
     worker.serve()
     os._exit(0)  # as the watching thread would
