@@ -13,7 +13,7 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,8 @@ _KEPT = 1 << 24  # bytes; a larger arena is made smaller when much less is neede
 _ALIGNED = 64
 _STREAM_ENDS = 1 << 10  # room for what of an IPC stream is neither its schema nor its batch
 _END = 8  # bytes of its end
+_WITHOUT_DESCRIPTOR: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+"""A map otherwise keeps one of its own for as long as anybody has a view."""
 
 
 class Layout(NamedTuple):
@@ -103,8 +105,7 @@ class Arena:
 
 
 def _mapped(descriptor: int, size: int) -> mmap.mmap:
-    """A map that keeps no descriptor of its own, where that can be had."""
-    return mmap.mmap(descriptor, size, trackfd=False) if sys.version_info >= (3, 13) else mmap.mmap(descriptor, size)
+    return mmap.mmap(descriptor, size, **_WITHOUT_DESCRIPTOR)
 
 
 def put(arena: Arena, records: Records | None, extra: bytes = b"") -> Layout:
