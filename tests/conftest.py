@@ -1,10 +1,8 @@
 """What every test gets: guards against leaks, and the hypothesis profiles. What those that ask for it get: `load`.
 
 After each test there must be no new thread of ours (and no new thread at all that would keep the program from ending), no
-child process, no open file descriptor, no temporary file and no shared-memory segment that was not there before.
+child process, no open file descriptor, no temporary file and no shared memory that was not there before.
 What ends by itself is given a moment: threads are joined for up to two seconds, garbage is collected, and then it is a leak.
-
-Shared memory is told apart from that of other runs on the machine by its name: `zephon-<pid>-...`.
 """
 
 import gc
@@ -25,6 +23,7 @@ from typing import TypeAlias
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.by_processes import children
 from zephon_async.engine.lane import Lane
 from zephon_async.runners import ThreadRunner
 
@@ -114,8 +113,8 @@ def held(temporary_folder: Path) -> set[str]:
     """Name what this process holds: open descriptors, children, segments and temporary files."""
     return {
         *open_descriptors(),
-        *(f"child process {pid}" for pid in children()),
-        *(f"/dev/shm/{name}" for name in listed("/dev/shm") if name.startswith(f"zephon-{os.getpid()}-")),
+        *(f"child process {pid}" for pid in children() - {tracker("_pid")}),
+        *(f"shared memory at {line.split()[0]}" for line in maps() if "zephon" in line),
         *(f"temporary file {name}" for name in listed(str(temporary_folder))),
     }
 
@@ -133,18 +132,16 @@ def open_descriptors() -> set[str]:
     return {f"{number} -> {target}" for number, target in targets.items() if not target.startswith("pipe:") or ends[target] == 1}
 
 
-def children() -> set[str]:
-    """Process ids of children, without the resource tracker of multiprocessing, which lives as long as this process."""
-    pids: set[str] = set()
-    for task in listed("/proc/self/task"):
-        try:
-            pids.update(Path(f"/proc/self/task/{task}/children").read_text().split())
-        except OSError:  # a thread that has just ended
-            continue
-    return pids - {str(tracker("_pid"))}
+def maps() -> list[str]:
+    """What is mapped into this process."""
+    try:
+        return Path("/proc/self/maps").read_text().splitlines()
+    except OSError:  # no such file on this system
+        return []
 
 
 def tracker(attribute: str) -> object:
+    """Something of the resource tracker of multiprocessing, which lives as long as this process."""
     return getattr(getattr(resource_tracker, "_resource_tracker", None), attribute, None)
 
 

@@ -23,7 +23,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.conftest import children, open_descriptors
+from tests.by_processes import children
+from tests.conftest import open_descriptors
 from tests.recipes import CHAINS, Recipe
 from zephon_async import Batch, Pipeline
 
@@ -72,10 +73,12 @@ def drawn_recipe(dice: random.Random) -> Recipe:
 
 
 def drawn_way(dice: random.Random) -> dict[str, Any]:
+    runner = dice.choice((*["threads"] * 14, *["inline"] * 5, "processes"))
     return {
         "chunk_rows": dice.choice((1, 2, 3, 256)),
-        "workers": dice.choice((1, 3, WORKERS)),
-        "runner": dice.choice(("threads", "threads", "threads", "inline")),
+        "workers": 2 if runner == "processes" else dice.choice((1, 3, WORKERS)),
+        "runner": runner,
+        "isolate": not dice.randrange(20),
         "prefetch": dice.randint(1, 5),
         "memory_budget": dice.choice(("256KiB", "1GiB")),
     }

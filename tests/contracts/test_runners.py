@@ -4,6 +4,7 @@ The functions are of `tests.by_processes` and of this file, so each place finds 
 """
 
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +27,9 @@ SLOW = {"mixed", "isolated", "isolated processes"}
 each_place = pytest.mark.parametrize(
     "place", [pytest.param(way, id=name, marks=[pytest.mark.slow] * (name in SLOW)) for name, way in PLACES.items()]
 )
+
+
+HALVES = pa.schema([("n", pa.int64()), ("half", pa.float64()), ("text", pa.string())])
 
 
 def halved(record: Record) -> Record:
@@ -104,6 +108,22 @@ def test_an_error_comes_in_its_place(place: dict[str, Any], chunk_rows: int) -> 
             assert pipeline.checkpoint() == state
         assert any("row 5, epoch 0" in note for note in caught.value.__notes__)
         assert seen(islice(pipeline, 5)) == [0, 1, 2, 3, 4]
+
+
+@each_place
+def test_an_error_of_a_reader_comes_in_its_place(place: dict[str, Any], tmp_path: Path) -> None:
+    lines = [f'{{"n": {n}}}' for n in range(40)]
+    lines[5] = '{"n": '
+    (tmp_path / "d.jsonl").write_text("\n".join(lines))
+    made = Pipeline(source(Dataset.from_path("d", tmp_path / "d.jsonl"))).options(workers=2, **place)
+    with made.map(halved, schema=HALVES).batch(1) as pipeline:
+        batches = iter(pipeline)
+        assert seen(islice(batches, 5)) == [0, 1, 2, 3, 4]
+        state = pipeline.checkpoint()
+        for _ in range(2):
+            with pytest.raises(BadRecord, match=r"d\.jsonl.*line 6"):
+                next(batches)
+        assert pipeline.checkpoint() == state
 
 
 @each_place

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.recipes import Recipe, job, recipes, seen
@@ -15,6 +16,10 @@ WAYS = st.fixed_dictionaries(
         "prefetch": st.integers(1, 4),
         "memory_budget": st.sampled_from(("256KiB", "1GiB")),
     }
+)
+
+PLACES = st.fixed_dictionaries(
+    {"chunk_rows": st.sampled_from((1, 12)), "runner": st.sampled_from(("threads", "processes")), "isolate": st.booleans()}
 )
 
 
@@ -53,6 +58,20 @@ def test_stops_and_other_sizes_change_nothing(recipe: Recipe, data: st.DataObjec
             batches, states = job(lambda n, r, extra: recipe.pipeline(n, r, **extra), 1, recipe.microbatches, states)
             got += batches
             at += 1
+    assert [seen(batch) for batch in got] == [batch for step in wanted for batch in step]
+
+
+@pytest.mark.slow
+@settings(max_examples=10)
+@given(recipes(), st.data())
+def test_stops_and_other_processes_change_nothing(recipe: Recipe, data: st.DataObject) -> None:
+    wanted = steps_of(recipe, 4)
+    got, states = [], None
+    for more in (1, 2, len(wanted) - 3) if len(wanted) > 3 else [1] * len(wanted):
+        ranks, way = data.draw(st.sampled_from(rank_sizes(recipe)[:2])), data.draw(PLACES)
+        count = more * recipe.microbatches // ranks
+        batches, states = job(lambda n, r, extra, way=way: recipe.pipeline(n, r, **way, **extra), ranks, count, states)  # type: ignore[misc]
+        got += batches
     assert [seen(batch) for batch in got] == [batch for step in wanted for batch in step]
 
 

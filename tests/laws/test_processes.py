@@ -4,18 +4,24 @@ import logging
 import os
 import re
 import signal
+import sys
 import threading
 import time
-from itertools import islice
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from tokenizers import Tokenizer
 
 from tests.by_processes import Dies, Record, Unpicklable, children, pipeline, with_pid
 from tests.numbered import numbers, seen, source
-from zephon_async import Pipeline
+from zephon_async import Dataset, Pipeline
+from zephon_async.engine import placement
 from zephon_async.errors import BadRecord, RecipeError, WorkerError
+
+TOKENIZER = Path(__file__).parent / "tokenizer.json"
 
 
 def test_functions_run_in_the_workers_and_these_end_with_the_pipeline() -> None:
@@ -189,8 +195,61 @@ def test_where_work_runs_is_as_asked() -> None:
 
 
 @pytest.mark.slow
-def test_twenty_starts_behind_a_tokenizer_that_was_used() -> None:
+def test_twenty_starts_behind_a_tokenizer_that_was_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """D05: workers are not forked from a process whose libraries have threads."""
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
+    encoder = Tokenizer.from_file(str(TOKENIZER))
+    texts = [f"the river of stone {n}" for n in range(50)]
+    wanted = [encoding.ids for encoding in encoder.encode_batch(texts, add_special_tokens=False)]
     for _ in range(20):
-        with pipeline(with_pid, rows=10) as run:
-            assert seen(islice(run, 3)) == [0, 1, 2]
+        made = Pipeline(source(Dataset.from_dict("d", {"text": texts}))).options(runner="processes", workers=2)
+        with made.tokenize(encoder, field="text", special_tokens="none").batch(1) as run:
+            assert [batch.to_pylist("input_ids")[0] for batch in run] == wanted
+
+
+def pools(record: Record) -> Record:
+    names = ("OMP_NUM_THREADS", "RAYON_NUM_THREADS")
+    return {"arrow": [pa.cpu_count(), pa.io_thread_count()], "set": [os.environ[name] for name in names]}
+
+
+def test_pools_of_libraries_have_one_thread_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("RAYON_NUM_THREADS", "3")
+    schema = pa.schema({"arrow": pa.list_(pa.int64()), "set": pa.list_(pa.string())})
+    with Pipeline(source(numbers(1))).options(runner="processes", workers=1).map(pools, schema=schema).batch(1) as run:
+        (batch,) = run
+    assert batch.to_pylist("arrow") == [[1, 1]]
+    assert batch.to_pylist("set") == [["1", "3"]]
+
+
+def mapped(record: Record) -> Record:
+    return {"maps": Path("/proc/self/maps").read_text()}
+
+
+def test_shared_memory_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a /dev/shm of 64 MiB, or one that is full, is no matter, and two jobs do not meet (D02)."""
+    before = set(os.listdir("/dev/shm"))
+    text = pa.schema({"maps": pa.string()})
+    with Pipeline(source(numbers(1))).options(runner="processes", workers=1).map(mapped, schema=text).batch(1) as run:
+        (batch,) = run
+        for told in (batch.to_pylist("maps")[0], Path("/proc/self/maps").read_text()):
+            assert "/memfd:zephon-arena (deleted)" in told
+            assert "/dev/shm" not in told
+        assert set(os.listdir("/dev/shm")) <= before
+
+
+def test_an_extension_that_has_switched_the_gil_on_is_named(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (
+        "The global interpreter lock (GIL) has been enabled to load module 'old_extension', which has not declared that it can "
+        "safely without the GIL."
+    )
+    module = ModuleType("imports_it")
+    vars(module)["__warningregistry__"] = {(text, RuntimeWarning, 1): True}
+    monkeypatch.setitem(sys.modules, "imports_it", module)
+    monkeypatch.setattr(placement, "gil_is_on", lambda: True)
+    monkeypatch.setattr("sysconfig.get_config_var", lambda name: 1)
+    with caplog.at_level(logging.WARNING):
+        placement.warn_of_the_gil()
+    assert "the extension 'old_extension' has switched it on" in caplog.text
