@@ -67,9 +67,6 @@ class Map(Typed, PerRecord):
         given = [child for group in self._groups(results) for child in group]
         return self._learn_from(given, len(results), records.columns.schema)
 
-    def _checked(self, result: Any) -> Any:
-        return self._record(result)
-
     def _record(self, result: Any) -> Any:
         if not isinstance(result, dict):
             found = type(result).__name__
@@ -77,6 +74,8 @@ class Map(Typed, PerRecord):
                 f"{self.name}: {function_name(self.fn)} gave {found} {result!r:.80}, wanted a dict of column names to values"
             )
         return result
+
+    _checked = _record
 
     def _groups(self, results: list[Any]) -> list[list[dict[str, Any]]]:
         """The records that each record became."""
