@@ -91,6 +91,24 @@ def test_workers_end_with_a_program_that_is_killed(by: int, waits: str, place: s
         assert err.count("Traceback") == 1  # the program's own
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES)
+def test_workers_that_are_not_wanted_any_more_say_nothing(place: str) -> None:
+    """They find a closed socket wherever they are: still starting, or in the middle of a call."""
+    program = """
+    for n in range(8):
+        other = Pipeline(source).options(PLACE, workers=2, version=1).map(pid).batch(1)
+        it = iter(other)
+        time.sleep(0.1 * n)
+        other.close()
+    """
+    process, workers = begun(program.replace("PLACE", PLACES[place]), place)
+    with process:
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    assert gone(workers)
+
+
 def test_what_a_worker_has_started_ends_with_it() -> None:
     program = """
     import subprocess

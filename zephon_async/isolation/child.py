@@ -6,6 +6,7 @@ data that ends and other ranks it takes no further than the consumer has asked f
 Threads: the main one hears the parent; one thread a run takes and hands over, one run at a time. `_sending` guards the socket.
 """
 
+import contextlib
 import os
 import socket
 import threading
@@ -76,7 +77,7 @@ class _Child:
             self._engine.close()
 
     def send(self, message: Any) -> None:
-        with self._sending:
+        with self._sending, contextlib.suppress(OSError):  # the parent has gone: this process ends in a moment
             send(self._socket, message)
 
     def _prepare(self, message: Prepare) -> None:
@@ -148,11 +149,8 @@ class _Pump:
         self._thread.join()
 
     def _work(self) -> None:
-        try:
-            while self._hand_over():
-                pass
-        except OSError:  # the parent has gone
-            return
+        while self._hand_over():
+            pass
 
     def _hand_over(self) -> bool:
         with self._told:

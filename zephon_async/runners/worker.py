@@ -5,6 +5,7 @@ It runs one function at a time on records that lie in shared memory, and imports
 Threads: the main thread serves; a function may log from others, which appends to a list.
 """
 
+import contextlib
 import os
 import pickle
 import socket
@@ -45,10 +46,7 @@ class _Worker:
 
     def _receive(self) -> Call | Answer | None:
         while not self._unread:
-            try:
-                data = self._socket.recv(1 << 16)
-            except OSError:
-                data = b""
+            data = self._socket.recv(1 << 16)
             if not data:
                 return None
             self._unread += self._letters.feed(data)
@@ -84,7 +82,8 @@ def main() -> None:
     to_engine, (inbox, *slots) = begun()
     worker = _Worker(to_engine, inbox, slots)
     wire.ask_by(worker.ask)
-    worker.serve()
+    with contextlib.suppress(OSError):  # the engine has gone
+        worker.serve()
     os._exit(0)  # as the watching thread would
 
 
