@@ -75,6 +75,7 @@ class Pipeline:
         self._started: Started | None = None
         self._facts: Mapping[str, Any] | None = None  # with which the next start is to go on
         self._guards: tuple[bytes, ...] = ()
+        self._deadly = Deadly()  # rows that are left out for good; it grows
         self._restored: Start | None = None
         self._run: Run | None = None
         self._consumed = Consumed()
@@ -88,8 +89,9 @@ class Pipeline:
         """Change settings: see `Options`. Unknown names are refused with the nearest right one."""
         self._still_open("options")
         options = self._options.changed(settings)
-        for runner in (options.runner, *options.per_stage_runner.values()):
-            one_of("runner", runner, ("auto", *RUNNERS))
+        one_of("runner", options.runner, ("auto", *RUNNERS))
+        for name, runner in options.per_stage_runner.items():
+            one_of(f"per_stage_runner[{name!r}]", runner, ("threads", "processes"))
         self._options = options
         return self
 
@@ -203,7 +205,7 @@ class Pipeline:
         return self._restored or Start.fresh(known.topology, sum(operator.serial for operator in self._operators))
 
     @lets_go
-    def _ready(self, facts: Mapping[str, Any] | None = None, deadly: frozenset[tuple[int, bytes]] = frozenset()) -> Started:
+    def _ready(self, facts: Mapping[str, Any] | None = None) -> Started:
         with self._lock:
             if self._closed:
                 raise ClosedError("the pipeline is closed; make a new one")
@@ -214,7 +216,7 @@ class Pipeline:
                 fingerprints = tuple(fingerprint(each) for each in self._operators)
                 spec = Spec(self._source, tuple(self._operators), self._options, batch, fingerprints)
                 self._guards = guards(self._source.datasets)
-                self._started = start(spec, self._facts if facts is None else facts, Deadly(deadly))
+                self._started = start(spec, self._facts if facts is None else facts, self._deadly)
                 engine = self._started.engine
                 if self._closed:  # while this was found out; `close` does not wait for it
                     engine.close_soon()
@@ -241,8 +243,8 @@ class Pipeline:
             left = set(begins.left)
             step, cursors = begins.step, begins.cursors
             taken = spans(n for n in known.topology.numbers if n not in left)
-        deadly = started.deadly.rows
-        return RankState(known.topology, step, taken, cursors, known.recipe, known.facts, self._guards, deadly).encode()
+        state = RankState(known.topology, step, taken, cursors, known.recipe, known.facts, self._guards, self._deadly.rows)
+        return state.encode()
 
     @checks_call
     @lets_go
@@ -267,12 +269,13 @@ class Pipeline:
         one_of("partial_step", partial_step, get_args(PartialStep))
         allow = flag("allow_changed_source", allow_changed_source)
         with self._lock:
-            before, deadly = self._started, frozenset[tuple[int, bytes]]().union(*(each.deadly for each in states))
-            if before is not None and (before.known.facts != states[0].facts or not deadly <= before.deadly.rows):
+            before, deadly = self._started, self._deadly.rows.union(*(each.deadly for each in states))
+            if before is not None and (before.known.facts != states[0].facts or deadly != self._deadly.rows):
                 self._resumed(states, before.known, partial_step, allow)  # refused before anything is read again
                 self._started = None
+            self._deadly.rows = deadly  # before the start: worker processes are told of them then
             try:
-                restored = self._resumed(states, self._ready(states[0].facts, deadly).known, partial_step, allow)
+                restored = self._resumed(states, self._ready(states[0].facts).known, partial_step, allow)
             except BaseException:
                 if self._started is not None and self._started is not before:
                     self._started.engine.close_soon()  # what was found out is that of another run

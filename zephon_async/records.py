@@ -137,6 +137,12 @@ class Records:
     def take(self, rows: npt.NDArray[np.integer]) -> "Records":
         return Records(take(self.columns, rows), self.origins.take(rows))
 
+    def copied(self) -> "Records":
+        """The same in memory of its own."""
+        offsets = self.origins.offsets
+        origins = Origins(self.origins.segments.copy(), None if offsets is None else offsets.copy())
+        return Records(pa.concat_batches([self.columns, self.columns.slice(0, 0)]), origins)
+
     def with_columns(self, columns: pa.RecordBatch) -> "Records":
         """The same rows with other columns."""
         return Records(columns, self.origins)

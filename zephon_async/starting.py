@@ -12,11 +12,10 @@ from zephon_async.isolation import IsolatedEngine
 
 
 class Started(NamedTuple):
-    """An engine, what the consumer's side must know of its runs, the rows that it leaves out for good, and the plan in text."""
+    """An engine, what the consumer's side must know of its runs, and the plan in text."""
 
     known: Known
     engine: Engine | IsolatedEngine
-    deadly: Deadly
     explain: Callable[[], str]
 
 
@@ -25,7 +24,7 @@ def start(spec: Spec, facts: Mapping[str, Any] | None, deadly: Deadly) -> Starte
     if spec.options.isolate:
         engine = IsolatedEngine(spec, deadly)
         known, explained = engine.start(facts)
-        return Started(known, engine, deadly, lambda: explained)
+        return Started(known, engine, lambda: explained)
     return start_here(spec, facts, deadly)
 
 
@@ -38,4 +37,4 @@ def start_here(spec: Spec, facts: Mapping[str, Any] | None, deadly: Deadly) -> S
     policy = Policy(prepared.known.names, quarantine, row_name, options.max_bad_records, deadly=deadly)
     chain = compile_chain(operators, spec.microbatch_size, options, prepared.budget.need.chunk_rows, policy)
     engine = Engine(options, chain, prepared.plan, prepared.reader, prepared.budget, prepared.users)
-    return Started(prepared.known, engine, deadly, partial(explain, prepared, chain, options, spec.source))
+    return Started(prepared.known, engine, partial(explain, prepared, chain, options, spec.source))

@@ -19,11 +19,11 @@ PLACES: dict[str, dict[str, Any]] = {
     "inline": {"runner": "inline"},
     "threads": {"runner": "threads"},
     "processes": {"runner": "processes"},
-    "mixed": {"runner": "threads", "per_stage_runner": {"flat_map": "processes", "filter": "processes"}},
     "isolated": {"runner": "threads", "isolate": True},
     "isolated processes": {"runner": "processes", "isolate": True},
 }
-SLOW = {"mixed", "isolated", "isolated processes"}
+MIXED = {"runner": "threads", "per_stage_runner": {"flat_map": "processes", "filter": "processes"}}
+SLOW = {"isolated", "isolated processes"}
 each_place = pytest.mark.parametrize(
     "place", [pytest.param(way, id=name, marks=[pytest.mark.slow] * (name in SLOW)) for name, way in PLACES.items()]
 )
@@ -157,6 +157,12 @@ def test_leaving_and_closing_while_all_is_full(place: dict[str, Any]) -> None:
     assert not children()
 
 
+@pytest.mark.slow
+def test_the_data_is_the_same_in_a_mixture_of_places(expected: list[str]) -> None:
+    with every(MIXED) as pipeline:
+        assert digests(pipeline) == expected
+
+
 def test_a_mixture_of_places_for_each_operator() -> None:
     table = pa.table({"n": range(60)})
     expected: list[str] = []
@@ -167,3 +173,28 @@ def test_a_mixture_of_places_for_each_operator() -> None:
             found = digests(run)
         expected = expected or found
         assert found == expected
+
+
+class Remembers:
+    """The identity, from what it has kept of its first batches."""
+
+    def __init__(self) -> None:
+        self.kept: dict[int, pa.Array] = {}
+
+    def __call__(self, batch: pa.RecordBatch) -> dict[str, Any]:
+        for at, n in enumerate(batch.column("n").to_pylist()):
+            self.kept.setdefault(n, batch.column("text").slice(at, 1))
+        return {"n": batch.column("n"), "text": pa.concat_arrays([self.kept[n] for n in batch.column("n").to_pylist()])}
+
+
+@each_place
+def test_what_a_function_keeps_stays_as_it_was(place: dict[str, Any]) -> None:
+    texts = [f"{n}" * (n % 9) for n in range(64)]
+    made = Pipeline(source(Dataset.from_dict("d", {"n": list(range(64)), "text": texts}), epochs=2)).options(
+        **{"workers": 1, "chunk_rows": 8, **place}
+    )
+    with made.map_batches(Remembers(), schema={"n": pa.int64(), "text": pa.large_string()}).batch(8) as pipeline:
+        batches = list(pipeline)
+        kept = [(n, text) for batch in batches for n, text in zip(batch.to_pylist("n"), batch.to_pylist("text"), strict=True)]
+    assert kept == [(n, texts[n]) for _ in range(2) for n in range(64)]
+    assert "zephon" not in Path("/proc/self/maps").read_text()  # what the consumer holds is its own

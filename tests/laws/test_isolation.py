@@ -14,7 +14,9 @@ import pytest
 from tests.by_processes import Record, children, with_pid
 from tests.numbered import NUMBERS, digests, numbers, packed, seen, source
 from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource
+from zephon_async.engine import Run
 from zephon_async.errors import ClosedError, RecipeError, WorkerError
+from zephon_async.lanes import Start, Topology
 
 
 def mapped(fn: Callable[[Record], Record], rows: int = 200, schema: pa.Schema | None = None, **options: Any) -> Pipeline:
@@ -218,3 +220,14 @@ def test_the_runner_of_the_child_may_be_any() -> None:
 def test_the_reference_librarys_name() -> None:
     with Pipeline(source(numbers(3))).options(mtp_mode=True).batch(1) as run:
         assert seen(run) == [0, 1, 2]
+
+
+def test_an_errand_that_comes_before_the_waker_is_seen() -> None:
+    """The loop may ask for a call on the consumer's thread between its look for calls and its wait."""
+    topology = Topology(1, 1, 1, 0)
+    run, woken = Run(topology, Start.fresh(topology, 0), True), list[int]()
+    first = iter([lambda: run.errand(lambda: None)])
+    look = run.run_errands
+    run.run_errands = lambda: (look(), next(first, lambda: None)())  # type: ignore[method-assign, assignment]
+    assert run.take(lambda taken: taken, lambda: woken.append(1)) is None
+    assert woken == [1]

@@ -1,5 +1,6 @@
 """The process runner: the same data, workers that may die, errors as they were raised, nothing left behind (D01, D05, G04)."""
 
+import errno
 import logging
 import os
 import re
@@ -7,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +18,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from tests.by_processes import Dies, Record, Unpicklable, children, pipeline, with_pid
-from tests.numbered import numbers, seen, source
+from tests.numbered import NUMBERS, numbers, seen, source
 from zephon_async import Dataset, Pipeline
 from zephon_async.engine import placement
 from zephon_async.errors import BadRecord, RecipeError, WorkerError
@@ -253,3 +255,71 @@ def test_an_extension_that_has_switched_the_gil_on_is_named(
     with caplog.at_level(logging.WARNING):
         placement.warn_of_the_gil()
     assert "the extension 'old_extension' has switched it on" in caplog.text
+
+
+def forks(record: Record) -> Record:
+    if record["n"] == 20 and not os.fork():
+        return {"n": -1}
+    if record["n"] == 30 and not os.fork():
+        raise SystemExit(3)
+    return record
+
+
+def test_a_process_that_a_function_forks_is_not_a_worker() -> None:
+    made = Pipeline(source(numbers(60))).options(runner="processes", workers=1, chunk_rows=8)
+    with made.map(forks, schema=NUMBERS).batch(1) as run:  # without a trial, which is made in this process
+        assert seen(run) == list(range(60))
+
+
+def test_a_function_that_cannot_be_loaded_says_so_each_time(load: Callable[[str], ModuleType]) -> None:
+    """Of a module that is in `sys.modules` and nowhere else."""
+    module = load("def same(record):\n    return record")
+    with Pipeline(source(numbers(4))).options(runner="processes", workers=1, chunk_rows=1, version=1) as run:
+        run.map(module.same, schema=NUMBERS, runner="processes").batch(1)
+        for _ in range(2):
+            with pytest.raises(ModuleNotFoundError, match="made_module") as caught:
+                list(run)
+            assert "could not be loaded in a worker process" in "".join(caught.value.__notes__)
+
+
+def test_paths_that_are_no_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python passes over them too."""
+    monkeypatch.setattr(sys, "path", [*sys.path, Path("/nowhere")])
+    with pipeline(with_pid, rows=5) as run:
+        assert seen(run) == list(range(5))
+
+
+def no_descriptors(name: str, flags: int = 0) -> int:
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+def test_no_descriptors_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "memfd_create", no_descriptors)
+    with pipeline(with_pid) as run, pytest.raises(WorkerError, match=r"Too many open files.*raise the limit of open files"):
+        list(run)
+
+
+def test_no_descriptors_when_a_worker_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pipeline(with_pid, rows=2000, workers=1) as run:
+        batches = iter(run)
+        next(batches)
+        monkeypatch.setattr(os, "memfd_create", no_descriptors)
+        os.kill(children().pop(), signal.SIGKILL)
+        with pytest.raises(WorkerError, match="Too many open files"):
+            list(batches)
+
+
+@pytest.mark.slow
+def test_fusing_does_not_change_what_is_left_out_for_good(tmp_path: Path) -> None:
+    def children_of(record: Record) -> list[Record]:
+        return [{"n": 10 * record["n"] + j} for j in range(2)]
+
+    found: list[list[int]] = []
+    for way in ({}, {"per_stage_runner": {"flat_map": "threads"}}):
+        folder = tmp_path / str(len(found))
+        folder.mkdir()
+        options: dict[str, Any] = {"runner": "processes", "workers": 1, "chunk_rows": 2, "on_bad_record": "quarantine", **way}
+        made = Pipeline(source(numbers(9))).options(**options).flat_map(children_of, schema=NUMBERS)
+        with made.map(Dies(folder, 71, 9, signal.SIGSEGV), schema=NUMBERS).batch(1) as run:
+            found.append(seen(run))
+    assert found == [[n for k in range(9) for n in (10 * k, 10 * k + 1) if n != 71]] * 2

@@ -1,5 +1,6 @@
 """However a program ends, its worker processes end with it, and nothing of them is left (D01, D02, D03)."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -89,6 +90,36 @@ def test_workers_end_with_a_program_that_is_killed(by: int, waits: str, place: s
     assert gone(workers)
     if by == signal.SIGINT:
         assert err.count("Traceback") == 1  # the program's own
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_program_without_stdin_stdout_and_stderr(place: str, tmp_path: Path) -> None:
+    """Their numbers must not become those of shared memory, to which workers then print."""
+    program = f"""
+import os
+from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource
+
+def prints(record):
+    print("HELLO" * 20, flush=True)
+    for descriptor in (1, 2):
+        try:
+            os.write(descriptor, b"x" * 300)
+        except OSError:
+            pass
+    return record
+
+data = Dataset.from_dict("d", {{"n": list(range(300))}})
+made = Pipeline(StaticMixtureWorkSource([data], {{"d": 1}}, shuffle=False)).options({PLACES[place]}, workers=2, chunk_rows=16)
+with made.map(prints, schema={{"n": __import__("pyarrow").int64()}}).batch(1) as pipeline:
+    rows = [n for batch in pipeline for n in batch.to_pylist("n")]
+with open("rows", "w") as file:
+    file.write(str(rows == list(range(300))))
+"""
+    (tmp_path / "program.py").write_text(program)
+    command = f"exec {sys.executable} program.py <&- >&- 2>&-"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, env=environment, timeout=60, check=False)
+    assert (tmp_path / "rows").read_text() == "True"
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from zephon_async.errors import ZephonError
 from zephon_async.leftovers import leftovers
 
 
@@ -19,6 +20,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Say what there is, remove it, and give 1 where something could not be removed."""
     found = failed = 0
     for folder in arguments.folder or [None]:
+        if folder is not None and not folder.is_dir():
+            raise ZephonError(f"there is no folder {folder}")
         for each in leftovers(folder):
             found += 1
             print(f"{each.path}: {each.nbytes:,} bytes, of a process that is not there any more")

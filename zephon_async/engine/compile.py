@@ -7,7 +7,7 @@ accumulators up to the next stateless operator, and in the last link the cut int
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from zephon_async.engine.gather import Policy
 from zephon_async.engine.placement import ON_THREADS, Placement, place
@@ -48,6 +48,11 @@ class Chain:
         behind = {link.accumulators[0][0] if link.accumulators else len(self.accumulators) for link in self.links}
         return frozenset(range(len(self.accumulators) + 1)) - behind
 
+    @property
+    def by_processes(self) -> bool:
+        """Whether rows come out of worker processes."""
+        return any(stage.portable is not None for link in self.links for stage in link.stages)
+
     def serials(self, lane: int, cursor: Cursor) -> list[Serial]:
         """New serial halves of a lane, one a link, that begin at a cursor."""
         k = len(self.accumulators)
@@ -57,7 +62,7 @@ class Chain:
                 link.accumulators,
                 cursor,
                 self.policy,
-                Cut(k, cursor, self.microbatch_size, self.pads) if link.last else None,
+                Cut(k, cursor, self.microbatch_size, self.pads, self.by_processes) if link.last else None,
                 self.chunk_rows,
             )
             for link in self.links
@@ -96,7 +101,11 @@ class _Placed(NamedTuple):
 
 
 def _fuse(placed: Sequence[_Placed], policy: Policy, gathers: bool) -> tuple[Stateless, ...]:
-    runs = [tuple(run) for _, run in groupby(placed, key=lambda each: (each.operator.parallelism, each.placement.runner))]
+    def setting(each: _Placed) -> tuple[Any, ...]:
+        alone = policy.quarantine and each.placement.runner == "processes"  # so that it is known which of them a row kills
+        return each.operator.parallelism, each.placement.runner, each.number if alone else None
+
+    runs = [tuple(run) for _, run in groupby(placed, key=setting)]
     if gathers and (not runs or runs[0][0].placement.runner in ("processes", "users' loop")):
         runs.insert(0, ())
     stages = []

@@ -56,9 +56,8 @@ class Engine:
     def __init__(self, options: Options, chain: Chain, plan: Plan, reader: Reader, budget: Budget, users: UsersLoop) -> None:
         self._runner = RUNNERS["threads" if options.runner == "auto" else options.runner](options.workers)
         self._options, self.chain, self._plan, self._reader, self._budget = options, chain, plan, reader, budget
-        stages = [stage for link in chain.links for stage in link.stages]
         self._processes: ProcessRunner | None = None
-        if any(stage.portable is not None for stage in stages):
+        if chain.by_processes:
             self._processes = ProcessRunner(options.workers, self._row_name, options.worker_timeout_s)
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None

@@ -11,6 +11,7 @@ import sysconfig
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from zephon_async.checks import one_of
 from zephon_async.operators import Operator
 from zephon_async.options import Options
 from zephon_async.runners import Portable
@@ -31,6 +32,9 @@ ON_THREADS = Placement("threads", "it reads")
 
 def place(operators: Sequence[Operator], options: Options) -> list[Placement]:
     """A placement for each operator. What cannot be pickled runs on threads, which is told in the log."""
+    names = [operator.name for operator in operators if operator.stateless]
+    for name in options.per_stage_runner:
+        one_of("per_stage_runner: the name", name, names)
     placements = [_place(operator, options) for operator in operators]
     for n, (operator, placement) in enumerate(zip(operators, placements, strict=True)):
         if operator.stateless and placement.runner == "processes" and (why := _cannot_travel(operator)):
@@ -53,7 +57,7 @@ def warn_of_the_gil() -> None:
             if by
             else "PYTHON_GIL=1 or -X gil=1 is set, or an extension has switched it on"
         )
-        _log.warning("this Python was built without the GIL, and it is on: %s; Python functions run in processes now", why)
+        _log.warning("this Python was built without the GIL, and it is on: %s; explain() tells where functions run", why)
 
 
 def _switched_on_by() -> list[str]:
@@ -70,6 +74,7 @@ def _place(operator: Operator, options: Options) -> Placement:
     if options.runner == "inline":
         return Placement("inline", "options(runner='inline')")
     if operator.runner is not None:
+        one_of(f"{operator.name}: runner", operator.runner, ("threads", "processes"))
         return Placement(operator.runner, f"{operator.name}(runner={operator.runner!r})")
     if operator.name in options.per_stage_runner:
         return Placement(options.per_stage_runner[operator.name], "options(per_stage_runner=...)")

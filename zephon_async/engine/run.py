@@ -153,6 +153,8 @@ class Run:
                 return failed
             if built is None and waker is not None:
                 self._wakers.append(waker)
+        if built is None and self._errands:  # it came before the waker did
+            self._wake()
         self._on_take(lane, built is None)  # who waits tells again: a signal may have come before it was told
         return built
 
@@ -199,8 +201,12 @@ class Run:
 
     def run_errands(self) -> None:
         """Make the calls that are for the thread that iterates."""
-        while self._errands:
-            self._errands.popleft()()
+        while True:
+            try:
+                errand = self._errands.popleft()
+            except IndexError:
+                return
+            errand()
 
     @lets_go
     def forget(self, waker: Callable[[], None]) -> None:

@@ -207,10 +207,10 @@ class Serial:
 
 
 class Cut:
-    """Counts the rows that come out of a lane into microbatches of `size`."""
+    """Counts the rows that come out of a lane into microbatches of `size`. copies: they may lie in memory that others share."""
 
-    def __init__(self, i: int, cursor: Cursor, size: int, pads: bool) -> None:
-        self._i, self._size, self._pads = i, size, pads
+    def __init__(self, i: int, cursor: Cursor, size: int, pads: bool, copies: bool) -> None:
+        self._i, self._size, self._pads, self._copies = i, size, pads, copies
         self._count, self._left = cursor.out, cursor.rows[i]
         self._number = cursor.out // size
         self._pending: list[Records] = []
@@ -230,7 +230,7 @@ class Cut:
         if given.failure is None:
             given.edges.append((self._i, Edge(self._count, behind, self._left)))
         if self._rows >= self._size:
-            rows = Records.concat(self._pending)
+            rows = self._joined()
             whole = self._rows // self._size * self._size
             for start in range(0, whole, self._size):
                 records = rows.slice(start, start + self._size)
@@ -240,11 +240,15 @@ class Cut:
             self._pending = [rows.slice(whole, len(rows))] if self._rows else []
         if given.end is End.RUN and given.failure is None and self._rows:
             if self._pads:
-                records = Records.concat(self._pending)
+                records = self._joined()
                 given.microbatches.append(Microbatch(self._number, records, self._size - self._rows, records.nbytes))
             else:
                 given.tally["rows_left"] += self._rows
             self._pending, self._rows = [], 0
+
+    def _joined(self) -> Records:
+        rows = Records.concat(self._pending)
+        return rows.copied() if self._copies and len(self._pending) == 1 else rows
 
 
 def _drop(records: Records | None, left: int) -> tuple[Records | None, int]:

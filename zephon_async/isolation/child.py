@@ -86,9 +86,10 @@ class _Child:
             self._letter.close()  # what lies in it stays for those who hold it
             agree = self._agree if message.agrees else None
             spec = Spec(source, operators, replace(options, agree=agree), size, fingerprints)
-            started = start_here(spec, facts, Deadly(deadly))
+            self._deadly = Deadly(deadly)
+            started = start_here(spec, facts, self._deadly)
             assert isinstance(started.engine, Engine)
-            self._known, self._engine, self._deadly = started.known, started.engine, started.deadly
+            self._known, self._engine = started.known, started.engine
             self._alone = not message.agrees
             self.send(Prepared(started.known, started.explain()))
         except BaseException as error:
@@ -149,8 +150,11 @@ class _Pump:
         self._thread.join()
 
     def _work(self) -> None:
-        while self._hand_over():
-            pass
+        try:
+            while self._hand_over():
+                pass
+        except BaseException as error:
+            self._send(Failed(self.number, self._run.position().step, pack_exception(error)))
 
     def _hand_over(self) -> bool:
         with self._told:

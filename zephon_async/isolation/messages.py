@@ -121,7 +121,12 @@ class Said(NamedTuple):
 
 
 def send(to: socket.socket, message: Any) -> None:
-    body = pickle.dumps(message)
+    try:
+        body = pickle.dumps(message)
+    except (pickle.PicklingError, AttributeError, TypeError):  # of a class that went by value, such as a type of a column
+        import cloudpickle
+
+        body = cloudpickle.dumps(message)
     to.sendall(_LENGTH.pack(len(body)) + body)
 
 

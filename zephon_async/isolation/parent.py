@@ -19,7 +19,7 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -63,7 +63,7 @@ from zephon_async.isolation.messages import (
     send,
 )
 from zephon_async.lanes import Start
-from zephon_async.runners import Arena, Child, begin, get, pack_exception, unpack_exception
+from zephon_async.runners import Arena, Child, above_stdio, begin, get, new_arenas, pack_exception, unpack_exception
 
 SLOTS = 3  # microbatches on their way to the consumer
 _LAST_LINES = 10  # of stderr, that an error tells
@@ -90,7 +90,7 @@ class IsolatedEngine:
     def start(self, facts: Mapping[str, Any] | None) -> tuple[Known, str]:
         """Start the child and let it find out what is not known; gives that, and the plan in text."""
         with self._lock:
-            link = _Link(self._spec, facts, self._deadly, self._agree)
+            link = _Link(self._spec, facts, self._deadly, self._agree, self._left)
             try:
                 known, explained = link.prepared()
             except BaseException:
@@ -106,8 +106,12 @@ class IsolatedEngine:
         """Start a run; one that is under way ends with `ClosedError`. A child that has died is replaced."""
         if finite and self._gloo is not None and not self._closed:
             self._gloo.join()
+        if self._link is not None:
+            self._link.run_errands()  # the other ranks wait for what this one's consumer had asked for
         with self._lock:
             if self._closed:
+                if self._gloo is not None:
+                    self._gloo.leave()
                 raise ClosedError("the pipeline is closed; make a new one (a forked process needs its own)")
             if self._link is None or self._link.gone:
                 self.start(self._facts)
@@ -122,7 +126,10 @@ class IsolatedEngine:
         if link is not None:
             inside = link.inside or held_here(self._lock)
             link.close(0.0 if inside else timeout_s)
-        if self._gloo is not None:
+
+    def _left(self) -> None:
+        """The child has ended: ranks that still wait for this one are told."""
+        if self._gloo is not None and self._closed:
             self._gloo.leave()
 
     def close_soon(self) -> None:
@@ -148,8 +155,8 @@ class IsolatedEngine:
 class _Link:
     """A child, and the run that it works at."""
 
-    def __init__(self, spec: Spec, facts: Mapping[str, Any] | None, deadly: Deadly, agree: Any) -> None:
-        self._deadly, self._agree = deadly, agree
+    def __init__(self, spec: Spec, facts: Mapping[str, Any] | None, deadly: Deadly, agree: Any, leave: Callable[[], None]) -> None:
+        self._deadly, self._agree, self._leave = deadly, agree, leave
         self._lock = threading.RLock()
         self._told: SimpleQueue[Prepared | Refused] = SimpleQueue()
         self._looks: dict[int, SimpleQueue[Statistics]] = {}
@@ -158,22 +165,26 @@ class _Link:
         self._run: Run | None = None
         self._slots: deque[int] = deque()  # in which the microbatches lie that were not taken
         self._closing = self.gone = False
+        self._ended: BaseException = ClosedError("the pipeline is closed")  # what a run of a child that has gone fails with
         self._lines: deque[str] = deque(maxlen=_LAST_LINES)
         with contextlib.ExitStack() as undo:
             letter = self._letter = Arena.new()
             undo.callback(letter.close)
             sizes = put_letter(letter, spec, facts, deadly)
-            self._arenas = [Arena.new() for _ in range(SLOTS)]
-            self._stderr, theirs = os.pipe()
+            self._arenas = new_arenas(SLOTS)
+            for arena in self._arenas:
+                undo.callback(arena.close)
+            self._stderr, theirs = map(above_stdio, os.pipe())
             undo.callback(os.close, self._stderr)
             try:
                 self._child = Child("zephon_async.isolation.child", [letter, *self._arenas], stderr=theirs)
             finally:
                 os.close(theirs)
+            self._thread = threading.Thread(target=self._hear, name="zephon-isolation", daemon=True)
+            undo.callback(self._child.end, 0.0)
+            begin(self._thread)
             undo.pop_all()
         atexit.register(self._at_exit)
-        self._thread = threading.Thread(target=self._hear, name="zephon-isolation", daemon=True)
-        begin(self._thread)
         self._send(Prepare(sizes, agree is not None))
 
     # -- called by any thread ------------------------------------------------------------------------------------------------
@@ -181,20 +192,25 @@ class _Link:
     def prepared(self) -> Prepared:
         """What the child found out, when it has; its error where it could not."""
         told = self._told.get()
-        self._letter.close()
         if isinstance(told, Refused):
             raise unpack_exception(told.error, f"the isolated engine, process {self._child.pid}")
         return told
 
     def begin(self, number: int, run: Run, begins: Start, finite: bool) -> None:
-        before = self._run
-        if before is not None:
-            before.run_errands()  # the other ranks wait for what this one's consumer had asked for
-            before.fail(ClosedError("a newer iteration over this pipeline has begun; let all take from one iterator"))
         with self._lock:
-            self._number, self._run, self._slots = number, run, deque()
-            run.on_take(partial(self._taken, number, run))
+            before, slots = self._run, deque[int]()
+            self._number, self._run, self._slots = number, run, slots
+            run.on_take(partial(self._taken, number, run, slots))
             self._send(Begin(number, begins, finite))
+            if self.gone:
+                run.fail(self._ended)
+        if before is not None:
+            before.fail(ClosedError("a newer iteration over this pipeline has begun; let all take from one iterator"))
+
+    def run_errands(self) -> None:
+        """On the thread that iterates: call what the run that is under way has for it."""
+        if self._run is not None:
+            self._run.run_errands()
 
     @property
     def inside(self) -> bool:
@@ -221,13 +237,14 @@ class _Link:
         self.close(HURRY_S)
 
     def forked(self) -> None:
+        self._lock, self.gone = threading.RLock(), True
         self._child.forked()
         os.close(self._stderr)
         if self._run is not None:
             self._run.forked()
 
     def look(self, taken: Consumed) -> Statistics | None:
-        if self.gone or self._closing:
+        if self.gone or self._closing or held_here(self._lock):  # the last: a signal handler's, which cannot wait here
             return None
         number, answer = next(self._numbers), SimpleQueue[Statistics]()
         self._looks[number] = answer
@@ -246,12 +263,12 @@ class _Link:
         with self._lock, contextlib.suppress(OSError):  # a child that has gone is told of by its end of the socket
             send(self._child.socket, message)
 
-    def _taken(self, number: int, run: Run, lane: int, waits: bool) -> None:
+    def _taken(self, number: int, run: Run, slots: deque[int], lane: int, waits: bool) -> None:
         """On the consumer's thread: it has taken a microbatch, or waits for one."""
         left = run.ready_in_all
-        while len(self._slots) > left:
+        while len(slots) > left:
             try:
-                slot = self._slots.popleft()
+                slot = slots.popleft()
             except IndexError:  # another thread was faster
                 break
             self._send(Free(number, slot))
@@ -276,6 +293,7 @@ class _Link:
                         for message in letters.feed(data):
                             self._heard(message)
         except BaseException as error:
+            self._told.put(Refused(pack_exception(error)))
             if self._run is not None:
                 self._run.fail(error)
         finally:
@@ -294,7 +312,6 @@ class _Link:
     def _end(self) -> None:
         """The child has ended, or is to."""
         how = self._child.end(CLOSE_S if self._closing else 0.1)
-        self.gone = True
         atexit.unregister(self._at_exit)
         poll = select.poll()
         poll.register(self._stderr, select.POLLIN)
@@ -304,11 +321,16 @@ class _Link:
         last = "".join(f"\n  {line}" for line in self._lines)
         error = WorkerError(f"the isolated engine, process {self._child.pid}, {how}{'; its last lines:' if last else ''}{last}")
         self._told.put(Refused(pack_exception(error)))
-        if self._run is not None:
-            self._run.fail(ClosedError("the pipeline is closed") if self._closing else error)
+        with self._lock:
+            self._ended = self._ended if self._closing else error
+            self.gone, run = True, self._run
+        if run is not None:
+            run.fail(self._ended)
+        self._leave()
 
     def _heard(self, message: Any) -> None:
         if isinstance(message, Prepared | Refused):
+            self._letter.close()
             self._told.put(message)
         elif isinstance(message, LeavesOut):
             self._deadly.rows = message.deadly
@@ -321,12 +343,11 @@ class _Link:
             if self._run is not None:
                 self._run.errand(partial(self._agreed, message))
         else:
-            with self._lock:
-                number, run, slots = self._number, self._run, self._slots
-            if run is not None and message.run == number:
-                self._of_run(run, slots, message)
+            with self._lock:  # no other run begins, which would use the slots again
+                if self._run is not None and message.run == self._number:
+                    self._of_run(self._run, message)
 
-    def _of_run(self, run: Run, slots: deque[int], message: Made | Over | Failed) -> None:
+    def _of_run(self, run: Run, message: Made | Over | Failed) -> None:
         if isinstance(message, Over):
             run.decide(message.step, final=True)
             return
@@ -340,7 +361,7 @@ class _Link:
         else:
             records, _ = get(self._arenas[message.slot], message.layout, copied=True)
             assert records is not None
-            slots.append(message.slot)
+            self._slots.append(message.slot)
             run.put(message.lane, Ready(message.microbatch, records, message.filled, message.cursor, records.nbytes))
 
     def _agreed(self, message: Agree) -> None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from zephon_async.runners.arena import Arena, Layout, get, put
+from zephon_async.runners.arena import Arena, Layout, above_stdio, get, put
 from zephon_async.runners.base import Need, Runner, deliverable
-from zephon_async.runners.child import Child, Says, begun
+from zephon_async.runners.child import Child, Says, begun, new_arenas
 from zephon_async.runners.exceptions import pack_exception, unpack_exception
 from zephon_async.runners.inline import InlineRunner
 from zephon_async.runners.processes import Portable, ProcessRunner
@@ -26,11 +26,13 @@ __all__ = [
     "Runner",
     "Says",
     "ThreadRunner",
+    "above_stdio",
     "ask",
     "begin",
     "begun",
     "deliverable",
     "get",
+    "new_arenas",
     "pack_exception",
     "put",
     "unpack_exception",

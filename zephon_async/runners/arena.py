@@ -49,7 +49,7 @@ class Layout(NamedTuple):
 
 
 class Arena:
-    """A piece of shared memory that grows and shrinks with what is laid down. Threads: for one at a time."""
+    """A piece of shared memory that grows and shrinks with what is laid down. Threads: for one at a time, but for `nbytes`."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -59,15 +59,16 @@ class Arena:
     @classmethod
     def new(cls) -> "Arena":
         if hasattr(os, "memfd_create"):
-            return cls(os.memfd_create("zephon-arena", os.MFD_CLOEXEC))
+            return cls(above_stdio(os.memfd_create("zephon-arena", os.MFD_CLOEXEC)))
         descriptor, path = tempfile.mkstemp(prefix=owned())
         os.unlink(path)
-        return cls(descriptor)
+        return cls(above_stdio(descriptor))
 
     @property
     def nbytes(self) -> int:
         """Bytes of it that this side has mapped."""
-        return 0 if self._memory is None else len(self._memory)
+        memory = self._memory
+        return 0 if memory is None else len(memory)
 
     def room(self, size: int) -> memoryview:
         """Writable memory of at least `size` bytes, for the side that writes; what was there is lost."""
@@ -83,8 +84,7 @@ class Arena:
         there = os.fstat(self.descriptor).st_size
         if there != self.nbytes:
             self._memory = _mapped(self.descriptor, there)
-        assert self._memory is not None
-        return memoryview(self._memory)[:size]
+        return memoryview(b"" if self._memory is None else self._memory)[:size]
 
     def columns(self, stream: pa.Buffer, schema: int) -> pa.RecordBatch:
         """The batch of a stream that lies here. Its schema is only read where it is not that of the batch before."""
@@ -102,6 +102,18 @@ class Arena:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+
+
+def above_stdio(descriptor: int) -> int:
+    """The same by a number above 2, in a program that has closed its stdin, stdout or stderr: a child has others of these."""
+    if descriptor > 2:
+        return descriptor
+    import fcntl
+
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(descriptor)
 
 
 def _mapped(descriptor: int, size: int) -> mmap.mmap:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from zephon_async.errors import WorkerError
-from zephon_async.runners.arena import Arena
+from zephon_async.runners.arena import Arena, above_stdio
 
 _SETUP = "ZEPHON_CHILD"  # the variable that says with what a child begins, see `_environment`
 _LOG = "zephon_async"
@@ -55,9 +55,14 @@ class Child:
     def __init__(
         self, module: str, arenas: Sequence[Arena], *, stderr: int | None = None, settings: dict[str, str] | None = None
     ) -> None:
-        """Raises `WorkerError` where the system gives no process."""
+        """Takes the arenas over. Raises `WorkerError` where the system gives no process or no descriptor."""
         self.arenas = arenas
-        self.socket, theirs = socket.socketpair()
+        try:
+            self.socket, theirs = (socket.socket(fileno=above_stdio(end.detach())) for end in socket.socketpair())
+        except OSError as error:
+            for arena in arenas:
+                arena.close()
+            raise cannot_start(error) from error
         descriptors = (theirs.fileno(), *(arena.descriptor for arena in arenas))
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # such as -X utf8
         flags = [flag for flag in flags if flag not in ("-I", "-E")]  # with these it would not read where this package is
@@ -74,7 +79,7 @@ class Child:
             )
         except OSError as error:
             self._close()
-            raise WorkerError(f"a worker process cannot be started ({error}): use fewer, options(workers=...)") from error
+            raise cannot_start(error) from error
         finally:
             theirs.close()
         self.pid = self._popen.pid
@@ -112,6 +117,27 @@ class Child:
         if self.watch is not None:
             os.close(self.watch)
             self.watch = None
+
+
+def new_arenas(n: int) -> list[Arena]:
+    """Raises `WorkerError` where the system gives no descriptors."""
+    arenas: list[Arena] = []
+    try:
+        for _ in range(n):
+            arenas.append(Arena.new())  # noqa: PERF401 (those that were made are closed)
+    except OSError as error:
+        for arena in arenas:
+            arena.close()
+        raise cannot_start(error) from error
+    return arenas
+
+
+def cannot_start(error: OSError) -> WorkerError:
+    """What is said where the system refuses a process or what it needs."""
+    return WorkerError(
+        f"a worker process cannot be started ({error}): use fewer, options(workers=...), or raise the limit of open "
+        "files or of processes"
+    )
 
 
 class Says(logging.Handler):
@@ -154,6 +180,7 @@ def _end_with(of_socket: int, patience_s: float) -> None:
 
 def _environment(settings: dict[str, str]) -> dict[str, str]:
     """What a child begins with: this environment, with a path on which it finds this package."""
-    setup = {"path": sys.path, "pythonpath": os.environ.get("PYTHONPATH"), "level": logging.getLogger(_LOG).getEffectiveLevel()}
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    entries = [entry for entry in sys.path if isinstance(entry, str)]  # as the import system does
+    setup = {"path": entries, "pythonpath": os.environ.get("PYTHONPATH"), "level": logging.getLogger(_LOG).getEffectiveLevel()}
+    path = os.pathsep.join(entry or os.getcwd() for entry in entries)
     return settings | os.environ | {"PYTHONPATH": path, _SETUP: json.dumps(setup)}

@@ -27,9 +27,9 @@ from typing import Any
 
 from zephon_async.errors import ClosedError, WorkerDied, WorkerError
 from zephon_async.records import Parcel
-from zephon_async.runners.arena import Arena, get, put
+from zephon_async.runners.arena import get, put
 from zephon_async.runners.base import Need
-from zephon_async.runners.child import ALONE, Child
+from zephon_async.runners.child import ALONE, Child, new_arenas
 from zephon_async.runners.exceptions import unpack_exception
 from zephon_async.runners.threads import usable_cores
 from zephon_async.runners.wire import Answer, Ask, Call, Done, Letters, Ready, ToEngine, encoded
@@ -150,13 +150,14 @@ class ProcessRunner:
             self._loop.add_reader(process.watch, self._died, process)
         self._idle.append(process)
 
-    def _retire(self, process: "_Process") -> None:
-        """Put a new worker in the place of one that has nothing to do."""
+    def _retire(self, process: "_Process") -> "_Process":
+        """A new worker in the place of one that has nothing to do."""
         self._begin()  # first: where the system gives none, the old one stays
         self._forget(process)
         self._processes.remove(process)
         process.kill()
         process.end(0.0)
+        return self._idle.pop()
 
     def _forget(self, process: "_Process") -> None:
         self._loop.remove_reader(process.socket)
@@ -171,10 +172,9 @@ class ProcessRunner:
             if job.future.cancelled():
                 continue
             process = self._idle.pop()
-            if job.fresh and process.used:
-                self._retire(process)
-                process = self._idle.pop()
             try:
+                if job.fresh and process.used:
+                    process = self._retire(process)
                 process.call(job)
             except ConnectionError:  # it has died, which is told in its turn
                 heapq.heappush(self._waiting, job)
@@ -201,11 +201,19 @@ class ProcessRunner:
                 self._died(process)
 
     async def _ask(self, process: "_Process", question: tuple[int, ...]) -> None:
-        text = await self._answer(question)
+        try:
+            text = await self._answer(question)
+        except Exception as error:  # whoever asks waits for an answer
+            text = f"row {question[-1]:,} (which cannot be named: {error})"
         with contextlib.suppress(OSError):  # it has died
             process.socket.sendall(encoded(Answer(text)))
 
     def _done(self, process: "_Process", done: Done) -> None:
+        self._deliver(process, done)
+        self._idle.append(process)
+        self._hand_out()
+
+    def _deliver(self, process: "_Process", done: Done) -> None:
         job, process.job = process.job, None
         assert job is not None
         if process.timer is not None:
@@ -216,13 +224,11 @@ class ProcessRunner:
             outcome: Parcel | BaseException = error
         else:
             outcome = parcel
-        self._idle.append(process)
         if not job.future.cancelled():
             if isinstance(outcome, Parcel):
                 job.future.set_result((outcome, done.busy_s))
             else:
                 job.future.set_exception(outcome)
-        self._hand_out()
 
     def _time(self, process: "_Process") -> None:
         """Begin to time a call, of a worker that has started."""
@@ -234,15 +240,17 @@ class ProcessRunner:
         process.kill()
 
     def _died(self, process: "_Process") -> None:
-        self._read_last(process)
         self._forget(process)
         self._processes.remove(process)
+        self._read_last(process)
         if process in self._idle:
             self._idle.remove(process)
         ended = process.end(0.0)
         how = f"took more than worker_timeout_s={self._timeout_s:g} and was killed" if process.overdue else str(ended)
         self._stillborn += not process.ready
-        if (job := process.job) is not None and not job.future.cancelled():
+        if (job := process.job) is not None and not process.ready:  # it has not seen it
+            heapq.heappush(self._waiting, job)
+        elif job is not None and not job.future.cancelled():
             job.deaths.append(f"worker process {process.pid} {how}")
             job.signals.append(None if process.overdue else ended.own_signal)
             _log.warning("%s; its work is done again", job.deaths[-1])
@@ -257,6 +265,7 @@ class ProcessRunner:
             try:
                 self._begin()
             except WorkerError as error:
+                _log.warning("a worker process that has died is not replaced, %d are left: %s", len(self._processes), error)
                 self._broken = None if self._processes else error
         if self._broken is not None:
             for each in self._waiting:
@@ -269,17 +278,19 @@ class ProcessRunner:
         """What it had said before it died."""
         while messages := process.read():
             for message in messages:
-                if isinstance(message, Done) and process.job is not None:
-                    self._done(process, message)
+                if isinstance(message, Ready):
+                    self._stillborn, process.ready = 0, True
+                elif isinstance(message, Done) and process.job is not None:
+                    self._deliver(process, message)
 
 
 class _Process:
     """One worker process, and what is going on with it."""
 
     def __init__(self) -> None:
-        self._outbox, self._slots = Arena.new(), [Arena.new() for _ in range(_SLOTS)]  # what this side writes, what it reads
+        self._outbox, *self._slots = arenas = new_arenas(1 + _SLOTS)  # what this side writes, what it reads
         self._free, self._slot = deque(range(1, _SLOTS)), 0  # slots of which nobody has a view; what lies in slot 0 is copied out
-        self._child = Child("zephon_async.runners.worker", [self._outbox, *self._slots], settings=ALONE)
+        self._child = Child("zephon_async.runners.worker", arenas, settings=ALONE)
         self.pid, self.socket, self.watch = self._child.pid, self._child.socket, self._child.watch
         self.socket.setblocking(False)
         self.job: _Job | None = None
@@ -315,6 +326,7 @@ class _Process:
 
     def result(self, job: _Job, done: Done) -> Parcel:
         slot = self._slots[self._slot]
+        slot.view(0)  # as large as it is by now
         copied = self._slot == 0 or 2 * done.layout.nbytes < slot.nbytes
         records, besides = get(slot, done.layout, copied, partial(self._free.append, self._slot) if self._slot else lambda: None)
         failure, lines = pickle.loads(besides) if besides else (None, ())

@@ -9,6 +9,7 @@ import contextlib
 import os
 import pickle
 import socket
+from collections import deque
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
@@ -20,6 +21,11 @@ from zephon_async.runners.child import Says, begun
 from zephon_async.runners.exceptions import pack_exception
 from zephon_async.runners.wire import Answer, Ask, Call, Done, Letters, Ready, ToWorker, encoded
 
+_NOT_LOADED = (
+    "zephon_async: a function could not be loaded in a worker process: make its module one that can be imported there, or send it "
+    "by value (cloudpickle.register_pickle_by_value(module)), or say runner='threads'"
+)
+
 
 class _Worker:
     """Serves one engine."""
@@ -27,8 +33,10 @@ class _Worker:
     def __init__(self, to_engine: socket.socket, inbox: Arena, slots: Sequence[Arena]) -> None:
         self._socket, self._inbox, self._slots = to_engine, inbox, slots
         self._letters, self._unread = Letters(ToWorker), list[Any]()
+        self._pid = os.getpid()
         self._functions: dict[int, Any] = {}
-        self._said: list[tuple[int, str]] = []
+        self._pickled: dict[int, bytes] = {}  # those that could not be loaded yet
+        self._said: deque[tuple[int, str]] = deque()
         Says(self._said.append)
 
     def serve(self) -> None:
@@ -54,14 +62,23 @@ class _Worker:
         return message
 
     def _call(self, call: Call) -> None:
-        records, pickled = get(self._inbox, call.layout, copied=False)
+        records, pickled = get(self._inbox, call.layout, copied=True)  # a function may keep what it was given
         began = perf_counter()
         try:
             if pickled:
-                self._functions[call.function] = pickle.loads(pickled)
+                self._pickled[call.function] = pickled
+            if call.function in self._pickled:
+                self._functions[call.function] = pickle.loads(self._pickled[call.function])
+                del self._pickled[call.function]
             given: Parcel = self._functions[call.function].run(Parcel(records))
         except BaseException as error:
+            if os.getpid() != self._pid:  # a process that the function has forked: it ends as one of its own would
+                os._exit(_exit_code(error))
+            if call.function not in self._functions:
+                BaseException.add_note(error, _NOT_LOADED)
             given = Parcel(None, failure=error)
+        if os.getpid() != self._pid:
+            os._exit(0)
         busy_s = perf_counter() - began
         try:
             layout = put(self._slots[call.slot], given.records, self._besides(given.failure))
@@ -70,11 +87,15 @@ class _Worker:
         self._socket.sendall(encoded(Done(busy_s, dict(given.counts), layout)))
 
     def _besides(self, failure: BaseException | None) -> bytes:
-        lines = self._said.copy()
-        self._said.clear()
+        lines = [self._said.popleft() for _ in range(len(self._said))]
         if failure is None and not lines:
             return b""
         return pickle.dumps((None if failure is None else pack_exception(failure), lines))
+
+
+def _exit_code(error: BaseException) -> int:
+    code = error.code if isinstance(error, SystemExit) else 1
+    return code & 0xFF if isinstance(code, int) else int(code is not None)
 
 
 def main() -> None:
