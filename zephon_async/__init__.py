@@ -7,6 +7,7 @@
     randomness  the only source of it
     checks      what a call must be, and the nearest right name
     forks       what a forked child must not take over
+    leftovers   temporary files, named by their owner
     options     settings, and which of them decide the data
     work/       what to train on, and the plan
     io/         datasets, catalogs, formats, stores, row blocks
@@ -14,6 +15,8 @@
     lanes/      the rules of order, which never wait
     runners/    where work runs
     engine/     the traffic
+    isolation/  the engine in a child process
+    starting    from what a pipeline was told to an engine
     batch       what the trainer receives
     training    tensors of a batch
     checkpoints what a user holds of one

@@ -1,9 +1,9 @@
 """What a pipeline and its isolated engine say to one another, pickled, on a socket, each behind its length.
 
     parent -> child   Prepare, then for each run Begin, Free and Want; Agreed answers Agree, and Looked answers Look
-    child -> parent   Prepared or Refused; of a run Made, and at its end Over or Failed; Said at any time
+    child -> parent   Prepared or Refused; of a run Made, and at its end Over or Failed; LeavesOut and Said at any time
 
-What may be large lies in an arena. A run has a number, so that what is said of one that has been given up is told.
+What may be large lies in an arena. A run has a number, so that what is said of one that has been given up is told apart.
 """
 
 import contextlib

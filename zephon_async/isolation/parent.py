@@ -3,7 +3,7 @@
 The run stays on this side: the child hands over microbatches with the position behind each, and the consumer takes them and commits
 as from an engine of this process, so a checkpoint needs no round trip. `agree` is called here, by the thread that iterates. What
 comes is copied out of the slots of shared memory at once, so it is the consumer's own; a slot is free again when its microbatch has
-been taken, so that many microbatches are on their way, and no more.
+been taken, so `SLOTS` of them are on their way, and no more.
 
 Threads: one thread, "zephon-isolation", hears the child and what it writes to stderr, and is idle else. `_lock` guards the run that
 is under way and what is sent; it is re-entrant, since a signal may come in between. `close_soon` takes no lock: a finalizer runs
