@@ -1,18 +1,20 @@
 """What of the source of users' functions is hashed: what they do, not how it is written nor what else stands on the line."""
 
+import gc
 import html
 import operator
 import os
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Load
 from zephon_async.operators import Map
-from zephon_async.operators.source import is_pythons, own_classes, source_hash
+from zephon_async.operators.source import defined, is_pythons, own_classes, source_hash
 
 SHAPES = '''
     import asyncio
@@ -262,3 +264,35 @@ def test_own_classes_are_those_of_users() -> None:
 
     assert own_classes(Own) == [Own, Base]
     assert own_classes(Map) == []
+
+
+class Garbage:
+    """Python code that the garbage collector runs, wherever it comes."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        for _ in range(1000):
+            pass
+
+
+def test_files_are_parsed_by_several_threads() -> None:
+    """CPython 3.11 counts the depth of all trees that are being made together, and refuses one where others were made meanwhile."""
+    text = Path(__file__).read_text()
+    interval, threshold = sys.getswitchinterval(), gc.get_threshold()
+
+    def parsed(n: int) -> int:
+        for _ in range(20):
+            Garbage()
+        return len(defined(f"{text}\n# {n}"))
+
+    sys.setswitchinterval(1e-6)
+    gc.set_threshold(50)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(parsed, range(40)))
+    finally:
+        sys.setswitchinterval(interval)
+        gc.set_threshold(*threshold)
+    assert found == [len(defined(text))] * 40

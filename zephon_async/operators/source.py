@@ -9,6 +9,8 @@ The whole file is parsed, not the lines of the function alone: those of a lambda
 (`-X no_debug_ranges`), all the lambdas that begin on that line are hashed.
 
 What Python brings itself has no hash: its name says enough, and its source differs from version to version.
+
+Threads: files are parsed one at a time, see `_Parser`.
 """
 
 import ast
@@ -16,12 +18,15 @@ import hashlib
 import inspect
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from functools import lru_cache
 from os.path import dirname
 from tokenize import TokenError
 from types import CodeType
 from typing import Any, TypeAlias
+
+from zephon_async.forks import tell_of_forks
 
 _PACKAGE = __name__.partition(".")[0]
 _STANDARD_LIBRARY = dirname(inspect.__file__)
@@ -75,8 +80,8 @@ def _nodes(text: str, line: int, named: Any) -> list[ast.AST]:
     """Where a file defines it; nowhere, where the file is no longer what it was."""
     code = getattr(named, "__code__", None)
     if not isinstance(code, CodeType):
-        return _defined(text).get((line, named.__name__), [])
-    found = _defined(text).get((code.co_firstlineno, code.co_name), [])
+        return defined(text).get((line, named.__name__), [])
+    found = defined(text).get((code.co_firstlineno, code.co_name), [])
     held = list(_places(code))
     if len(found) < 2 or not held:
         return found
@@ -88,11 +93,31 @@ def _nodes(text: str, line: int, named: Any) -> list[ast.AST]:
     return [max(fitting, key=lambda each: each[0])[1]] if fitting else found  # the innermost begins last
 
 
+class _Parser:
+    """Parses one file at a time: CPython 3.11 counts the depth of all trees that are being made together, and refuses one during
+    which another was made."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        tell_of_forks(self)
+
+    def forked(self) -> None:
+        """A thread that is not there any more may have held the lock."""
+        self._lock = threading.RLock()
+
+    def parse(self, text: str) -> ast.Module:
+        with self._lock:
+            return ast.parse(text)
+
+
+_parser = _Parser()
+
+
 @lru_cache(maxsize=4)
-def _defined(text: str) -> dict[tuple[int, str], list[ast.AST]]:
+def defined(text: str) -> dict[tuple[int, str], list[ast.AST]]:
     """What a file defines, by the line on which it begins, as `co_firstlineno` counts, and its name."""
     found: dict[tuple[int, str], list[ast.AST]] = {}
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_parser.parse(text)):
         if isinstance(node, ast.Lambda):
             found.setdefault((node.lineno, "<lambda>"), []).append(node)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
