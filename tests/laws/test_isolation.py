@@ -16,6 +16,7 @@ from tests.numbered import NUMBERS, digests, numbers, packed, seen, source
 from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource
 from zephon_async.engine import Run
 from zephon_async.errors import ClosedError, RecipeError, WorkerError
+from zephon_async.isolation import IsolatedEngine
 from zephon_async.lanes import Start, Topology
 
 
@@ -231,3 +232,17 @@ def test_an_errand_that_comes_before_the_waker_is_seen() -> None:
     run.run_errands = lambda: (look(), next(first, lambda: None)())  # type: ignore[method-assign, assignment]
     assert run.take(lambda taken: taken, lambda: woken.append(1)) is None
     assert woken == [1]
+
+
+def test_a_close_that_a_signal_puts_inside_the_lock_waits_for_nothing_that_needs_it() -> None:
+    """A handler runs on the thread that it interrupts; the child is let end by itself, once the lock is free."""
+    run = packed(epochs=None, isolate=True)
+    next(iter(run))
+    assert run._started is not None
+    assert isinstance(run._started.engine, IsolatedEngine)
+    link = run._started.engine._link
+    assert link is not None
+    with link._lock:
+        run.close()
+    link._thread.join(30)
+    assert link._child._popen.returncode == 0  # it was not killed for the lock's sake

@@ -120,12 +120,15 @@ class IsolatedEngine:
 
     @lets_go
     def close(self, timeout_s: float = CLOSE_S) -> None:
-        """Stop everything and wait for it, up to `timeout_s`; then the child is killed."""
+        """Stop everything and wait for it, up to `timeout_s`; then the child is killed.
+
+        Nothing is waited for by a signal handler that has come upon its own thread inside a lock: the end needs it.
+        """
+        inside = held_here(self._lock)
         with self._lock:
             self._closed, link = True, self._link
         if link is not None:
-            inside = link.inside or held_here(self._lock)
-            link.close(0.0 if inside else timeout_s)
+            link.close(None if inside or link.inside else timeout_s)
 
     def _left(self) -> None:
         """The child has ended: ranks that still wait for this one are told."""
@@ -217,11 +220,12 @@ class _Link:
         """Whether the thread that asks is a signal handler's that has interrupted the run."""
         return held_here(self._lock) or (self._run is not None and self._run.inside)
 
-    def close(self, timeout_s: float) -> None:
+    def close(self, timeout_s: float | None) -> None:
+        """None: nothing is waited for."""
         self.close_soon()
         if self._run is not None:
             self._run.fail(ClosedError("the pipeline is closed"))
-        if threading.current_thread() is not self._thread:
+        if timeout_s is not None and threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
             if self._thread.is_alive():
                 self._child.kill()
