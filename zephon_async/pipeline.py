@@ -269,17 +269,18 @@ class Pipeline:
         one_of("partial_step", partial_step, get_args(PartialStep))
         allow = flag("allow_changed_source", allow_changed_source)
         with self._lock:
-            before, deadly = self._started, self._deadly.rows.union(*(each.deadly for each in states))
-            if before is not None and (before.known.facts != states[0].facts or deadly != self._deadly.rows):
+            before, added = self._started, frozenset().union(*(each.deadly for each in states)) - self._deadly.rows
+            if before is not None and (before.known.facts != states[0].facts or added):
                 self._resumed(states, before.known, partial_step, allow)  # refused before anything is read again
                 self._started = None
-            self._deadly.rows = deadly  # before the start: worker processes are told of them then
+            self._deadly.rows |= added  # before the start: worker processes are told of them then
             try:
                 restored = self._resumed(states, self._ready(states[0].facts).known, partial_step, allow)
             except BaseException:
                 if self._started is not None and self._started is not before:
                     self._started.engine.close_soon()  # what was found out is that of another run
                 self._started = before
+                self._deadly.rows -= added
                 raise
             if before is not None and before is not self._started:
                 before.engine.close_soon()

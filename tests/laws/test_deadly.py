@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 from tests.by_processes import Record, once
 from tests.numbered import NUMBERS, numbers, seen, source
 from zephon_async import Pipeline
-from zephon_async.errors import WorkerDied, WorkerError
+from zephon_async.engine import Deadly
+from zephon_async.errors import CheckpointError, WorkerDied, WorkerError
+from zephon_async.lanes import RankState
 
 ROWS = [n for n in range(100) if n not in (7, 60)]
 
@@ -87,3 +90,18 @@ def test_without_quarantine_it_is_an_error(tmp_path: Path) -> None:
 def test_too_many_of_them_end_the_run(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="max_bad_records"):
         killed_deaths(tmp_path, signal.SIGSEGV, max_bad_records=1)
+
+
+def test_a_checkpoint_that_is_refused_leaves_nothing_out() -> None:
+    """Its rows are those of another recipe."""
+
+    def told(version: int) -> Pipeline:
+        return Pipeline(source(numbers(9))).options(version=version).batch(1)
+
+    with told(1) as other, told(2) as run:
+        row = Deadly()
+        row.add(0, next(iter(other)).records, 0)
+        state = replace(RankState.decode(other.checkpoint()), deadly=row.rows).encode()
+        with pytest.raises(CheckpointError):
+            run.restore(state)
+        assert RankState.decode(run.checkpoint()).deadly == frozenset()
