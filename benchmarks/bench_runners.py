@@ -65,7 +65,7 @@ def handed_over(size: int, calls: int) -> Callable[[], float]:
         async def nobody(question: tuple[int, ...]) -> str:
             raise AssertionError(question)
 
-        runner, function, given = ProcessRunner(1, nobody), Portable(Same()), parcel(size)
+        runner, function, given = ProcessRunner(1, nobody), Portable(Same(), copies=False), parcel(size)
         runner.start(asyncio.get_running_loop())
         for _ in range(20):
             await runner.run(function, given, (0,))

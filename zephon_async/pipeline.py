@@ -16,8 +16,10 @@ from zephon_async.batch import Batch
 from zephon_async.checkpoints import encoded_states
 from zephon_async.checks import checked, checks_call, flag, one_of, whole
 from zephon_async.engine import (
+    CHOSEN,
     CLOSE_S,
     HURRY_S,
+    PLACES,
     Consumed,
     Deadly,
     GlooAgreement,
@@ -48,7 +50,6 @@ from zephon_async.operators import (
     fingerprint,
 )
 from zephon_async.options import Options
-from zephon_async.runners import RUNNERS
 from zephon_async.starting import Started, start
 from zephon_async.work import WorkSource
 
@@ -89,9 +90,9 @@ class Pipeline:
         """Change settings: see `Options`. Unknown names are refused with the nearest right one."""
         self._still_open("options")
         options = self._options.changed(settings)
-        one_of("runner", options.runner, ("auto", *RUNNERS))
+        one_of("runner", options.runner, ("auto", *PLACES))
         for name, runner in options.per_stage_runner.items():
-            one_of(f"per_stage_runner[{name!r}]", runner, ("threads", "processes"))
+            one_of(f"per_stage_runner[{name!r}]", runner, CHOSEN)
         self._options = options
         return self
 
@@ -168,7 +169,7 @@ class Pipeline:
         runner = settings.pop("runner", None)
         made = checked(operator.name, operator)(*given, **settings)
         if runner is not None:
-            one_of(f"{operator.name}: runner", runner, ("threads", "processes"))
+            one_of(f"{operator.name}: runner", runner, CHOSEN)
             made.runner = runner
         return self.apply(made)
 

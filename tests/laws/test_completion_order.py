@@ -15,14 +15,15 @@ from zephon_async.runners import RUNNERS
 
 
 @pytest.fixture(autouse=True)
-def drawn() -> Iterator[None]:
+def threads() -> Iterator[None]:
+    usual = RUNNERS["threads"]
     yield
-    RUNNERS.pop("drawn", None)
+    RUNNERS["threads"] = usual
 
 
 def draw_from(seed: int) -> dict[str, Any]:
-    RUNNERS["drawn"] = partial(DrawnRunner, seed)
-    return {"runner": "drawn"}
+    RUNNERS["threads"] = partial(DrawnRunner, seed)
+    return {"runner": "threads"}
 
 
 @given(recipes(), st.integers(0, 2**32), st.sampled_from((1, 2, 5)), st.sampled_from((1, 3)))

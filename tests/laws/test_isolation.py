@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -102,18 +103,27 @@ def test_a_child_that_dies_is_an_error_and_the_next_iteration_has_another(
         assert seen(islice(run, 20)) == list(range(20))
 
 
-def test_a_child_that_is_killed_while_the_consumer_waits() -> None:
+def test_a_child_that_is_killed_while_the_consumer_waits(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    os.mkfifo(told)
+
     def slow(record: Record) -> Record:
         if record["n"] == 5:
+            told.write_text(str(os.getpid()))
             time.sleep(60)
         return record
+
+    def kill() -> None:
+        os.kill(int(told.read_text()), signal.SIGKILL)
 
     with mapped(slow, schema=NUMBERS, chunk_rows=1) as run:
         batches = iter(run)
         first = seen(islice(batches, 3))
-        threading.Timer(0.5, lambda: os.kill(children().pop(), signal.SIGKILL)).start()
+        killing = threading.Thread(target=kill)
+        killing.start()
         with pytest.raises(WorkerError, match="was killed by SIGKILL"):
             first += seen(batches)
+        killing.join()
         assert first == list(range(len(first)))
 
 

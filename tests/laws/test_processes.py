@@ -7,7 +7,6 @@ import re
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +17,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from tests.by_processes import Dies, Record, Unpicklable, children, pipeline, with_pid
-from tests.numbered import NUMBERS, numbers, seen, source
+from tests.numbered import NUMBERS, numbers, seen, settle, source
 from zephon_async import Dataset, Pipeline
 from zephon_async.engine import placement
 from zephon_async.errors import BadRecord, RecipeError, WorkerError
@@ -88,7 +87,7 @@ def test_all_workers_killed_at_once(busy: bool) -> None:
         first = [next(batches) for _ in range(20)]
         pids = {batch.to_pylist("pid")[0] for batch in first}
         if not busy:
-            time.sleep(0.3)  # nothing is asked for, so they have nothing to do
+            settle(run)  # nothing is asked for, so they have nothing to do
         for pid in children():
             os.kill(pid, signal.SIGKILL)
         rest = list(batches)
@@ -97,7 +96,7 @@ def test_all_workers_killed_at_once(busy: bool) -> None:
 
 
 def test_a_worker_that_is_stopped_is_killed_when_its_time_is_over(tmp_path: Path) -> None:
-    with pipeline(Dies(tmp_path, 77, 1, signal.SIGSTOP), worker_timeout_s=1) as run:
+    with pipeline(Dies(tmp_path, 77, 1, signal.SIGSTOP), worker_timeout_s=5) as run:
         assert seen(run) == list(range(200))
 
 

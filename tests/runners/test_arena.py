@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from tests.made_rows import made
 from zephon_async.records import ORIGIN, Origins, Records
-from zephon_async.runners.arena import Arena, get, put
+from zephon_async.runners.arena import Arena, lay_down, pick_up
 
 
 def through(arenas: tuple[Arena, Arena], records: Records | None, extra: bytes = b"") -> tuple[Records | None, bytes]:
     there, here = arenas
-    return get(here, put(there, records, extra), copied=True)
+    return pick_up(here, lay_down(there, records, extra), copied=True)
 
 
 def both_sides() -> tuple[Arena, Arena]:

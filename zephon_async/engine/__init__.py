@@ -6,14 +6,17 @@ from zephon_async.engine.deadly import Deadly
 from zephon_async.engine.engine import CLOSE_S, HURRY_S, Engine
 from zephon_async.engine.gather import Policy
 from zephon_async.engine.guard import guards, warn_of_changes
+from zephon_async.engine.placement import CHOSEN, PLACES
 from zephon_async.engine.prepare import Prepared, prepare
 from zephon_async.engine.recipe import Known, Spec, differences
 from zephon_async.engine.run import Failed, Finished, Ready, Run, Taken, held_here, lets_go
 from zephon_async.engine.stats import Consumed, StageStatistics, Statistics
 
 __all__ = [
+    "CHOSEN",
     "CLOSE_S",
     "HURRY_S",
+    "PLACES",
     "Chain",
     "Consumed",
     "Deadly",

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from zephon_async.engine.gather import Policy
-from zephon_async.engine.placement import ON_THREADS, Placement, place
+from zephon_async.engine.placement import Placement, of_reading, place
 from zephon_async.engine.serial import Cut, Serial
 from zephon_async.engine.stage import Stateless
 from zephon_async.lanes import Cursor
@@ -82,7 +82,7 @@ def compile_chain(operators: Sequence[Operator], microbatch_size: int, options: 
     links: list[Link] = []
     i = 0
     while True:
-        stages = _fuse(stateless[i], policy, gathers=not links)
+        stages = _fuse(stateless[i], policy, None if links else of_reading(options))
         begin = i
         while i < len(serial) and (i == begin or not stateless[i]):
             i += 1
@@ -100,17 +100,21 @@ class _Placed(NamedTuple):
     placement: Placement
 
 
-def _fuse(placed: Sequence[_Placed], policy: Policy, gathers: bool) -> tuple[Stateless, ...]:
+def _fuse(placed: Sequence[_Placed], policy: Policy, reads: Placement | None) -> tuple[Stateless, ...]:
+    """reads: where the first stage reads, if it does."""
+
     def setting(each: _Placed) -> tuple[Any, ...]:
         alone = policy.quarantine and each.placement.runner == "processes"  # so that it is known which of them a row kills
         return each.operator.parallelism, each.placement.runner, each.number if alone else None
 
     runs = [tuple(run) for _, run in groupby(placed, key=setting)]
-    if gathers and (not runs or runs[0][0].placement.runner in ("processes", "users' loop")):
+    if reads and (not runs or runs[0][0].placement.runner in ("processes", "users' loop")):
         runs.insert(0, ())
     stages = []
     for n, run in enumerate(runs):
         numbers, operators = tuple(each.number for each in run), tuple(each.operator for each in run)
-        stage = Stateless(numbers, operators, policy, gathers and n == 0, run[0].placement if run else ON_THREADS)
+        placement = run[0].placement if run else reads
+        assert placement is not None
+        stage = Stateless(numbers, operators, policy, placement, gathers=reads is not None and n == 0)
         stages.append(stage.portably() if stage.placement.runner == "processes" else stage)
     return tuple(stages)

@@ -54,7 +54,7 @@ class Engine:
     """Runs what a pipeline was compiled to."""
 
     def __init__(self, options: Options, chain: Chain, plan: Plan, reader: Reader, budget: Budget, users: UsersLoop) -> None:
-        self._runner = RUNNERS["threads" if options.runner == "auto" else options.runner](options.workers)
+        self._runner = RUNNERS["inline" if options.runner == "inline" else "threads"](options.workers)
         self._options, self.chain, self._plan, self._reader, self._budget = options, chain, plan, reader, budget
         self._processes: ProcessRunner | None = None
         if chain.by_processes:

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import replace
 
 from zephon_async.engine.stage import Stateless
-from zephon_async.errors import BadRecord, WorkerDied, WorkerError
+from zephon_async.errors import BadRecord, WorkerDied
 from zephon_async.operators import Tally
 from zephon_async.records import Parcel, Records
 from zephon_async.runners import Need, ProcessRunner
@@ -61,7 +61,7 @@ async def _part(processes: ProcessRunner, stage: Stateless, records: Records, ne
         return Parcel(None, counts=tally), 0.0
 
 
-def _named(stage: Stateless, records: Records, died: WorkerDied) -> WorkerError:
+def _named(stage: Stateless, records: Records, died: WorkerDied) -> WorkerDied:
     policy, n = replace(stage.policy, row_name=None), len(records)
     places = " to ".join(policy.place(records, row) for row in sorted({0, n - 1}))
-    return WorkerError(f"{stage.name} on {n} row{'s' * (n > 1)}, {places}: {died}")
+    return WorkerDied(f"{stage.name} on {n} row{'s' * (n > 1)}, {places}: {died}", died.signal)

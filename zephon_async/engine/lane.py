@@ -146,7 +146,7 @@ class Lane:
             return False
         ahead = ready * self._shared.chain.microbatch_size + sum(self._window)
         coming = (self._ungathered + 1) * self._largest + self._pins
-        return (must or ahead < self._ahead_rows) and self.held_bytes + ready_bytes + coming <= self._shared.budget.share_bytes
+        return (must or ahead < self._ahead_rows) and self.held_bytes + ready_bytes + coming <= self._share_bytes
 
     async def _chunk(self) -> Chunk:
         options, plan = self._shared.options, self._shared.plan
@@ -184,9 +184,16 @@ class Lane:
             return Chunk(picks, End.RUN)
         return Chunk(picks, End.NOTHING if draw.number % options.flush_every else End.SEGMENT)
 
+    @property
+    def _share_bytes(self) -> int:
+        """Bytes that this lane may hold: its share of what worker processes do not."""
+        shared = self._shared
+        arenas = 0 if shared.processes is None else shared.processes.held_bytes
+        return shared.budget.share_bytes - arenas // len(shared.run.topology.owned)
+
     def _room_of_chunk(self) -> int:
         """Bytes of row blocks that the next chunk may hold, if it is to hold more than one: of many datasets each has one."""
-        left = self._shared.budget.share_bytes - self.held_bytes - self._shared.run.ready(self.number)[1]
+        left = self._share_bytes - self.held_bytes - self._shared.run.ready(self.number)[1]
         return max(self._pins if self._in_flight else 0, left - (self._ungathered + 1) * self._largest)
 
     def _needed_bytes(self, picked: dict[Place, int]) -> int:

@@ -27,7 +27,10 @@ class Placement(NamedTuple):
     why: str
 
 
-ON_THREADS = Placement("threads", "it reads")
+PLACES = ("threads", "processes", "inline")
+"""What `options(runner=)` may say; "auto" besides."""
+CHOSEN = ("threads", "processes")
+"""What may be chosen for a single operator."""
 
 
 def place(operators: Sequence[Operator], options: Options) -> list[Placement]:
@@ -41,6 +44,11 @@ def place(operators: Sequence[Operator], options: Options) -> list[Placement]:
             _log.warning("%s runs on threads, not on processes, as it cannot be pickled: %s", operator.name, why)
             placements[n] = Placement("threads", f"it cannot be pickled: {why}")
     return placements
+
+
+def of_reading(options: Options) -> Placement:
+    """Where the stage runs that only reads."""
+    return Placement("inline" if options.runner == "inline" else "threads", "it reads")
 
 
 def gil_is_on() -> bool:
@@ -74,7 +82,7 @@ def _place(operator: Operator, options: Options) -> Placement:
     if options.runner == "inline":
         return Placement("inline", "options(runner='inline')")
     if operator.runner is not None:
-        one_of(f"{operator.name}: runner", operator.runner, ("threads", "processes"))
+        one_of(f"{operator.name}: runner", operator.runner, CHOSEN)
         return Placement(operator.runner, f"{operator.name}(runner={operator.runner!r})")
     if operator.name in options.per_stage_runner:
         return Placement(options.per_stage_runner[operator.name], "options(per_stage_runner=...)")

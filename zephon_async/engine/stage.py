@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from zephon_async.engine.blame import blamed
 from zephon_async.engine.gather import Chunk, Policy, gather, what_is_wrong
-from zephon_async.engine.placement import ON_THREADS, Placement
+from zephon_async.engine.placement import Placement
 from zephon_async.errors import BadRecord
 from zephon_async.operators import Operator, RecordFailed, Tally
 from zephon_async.records import Parcel, Records
@@ -25,8 +25,8 @@ class Stateless:
     numbers: tuple[int, ...]
     operators: tuple[Operator, ...]
     policy: Policy
+    placement: Placement
     gathers: bool = False
-    placement: Placement = ON_THREADS
     portable: Portable | None = None
     """The same for worker processes, where it runs there."""
 
@@ -45,7 +45,8 @@ class Stateless:
 
     def portably(self) -> "Stateless":
         """This stage for worker processes: they ask the engine what to call a row, since only that has the shards."""
-        return replace(self, portable=Portable(replace(self, policy=replace(self.policy, row_name=ask))))
+        here = replace(self, policy=replace(self.policy, row_name=ask))
+        return replace(self, portable=Portable(here, copies=any(operator.gives_views for operator in self.operators)))
 
     def run(self, work: Parcel | Chunk) -> Parcel:
         """Apply the operators one after the other to all rows. Whatever fails is a field of the parcel."""

@@ -42,7 +42,7 @@ from zephon_async.isolation.messages import (
     received,
     send,
 )
-from zephon_async.runners import Arena, Layout, Says, begun, pack_exception, put, unpack_exception
+from zephon_async.runners import Arena, Layout, Says, begun, lay_down, pack_exception, unpack_exception
 from zephon_async.starting import start_here
 
 _PATIENCE_S = 8.0  # to close the engine in, once the parent says no more
@@ -176,7 +176,7 @@ class _Pump:
             if taken.records is not None:
                 with self._told:
                     slot = self._free.popleft()
-                layout = put(self._slots[slot], taken.records)
+                layout = lay_down(self._slots[slot], taken.records)
             cursor = position.cursors[taken.lane]
             self._send(Made(self.number, slot, layout, taken.step, taken.lane, microbatch, taken.filled, cursor))
             return True

@@ -7,9 +7,7 @@ from typing import Any
 
 from zephon_async.engine import Deadly, Spec
 from zephon_async.errors import RecipeError
-from zephon_async.runners import Arena
-
-_ALIGNED = 64
+from zephon_async.runners import Arena, aligned
 
 
 def put_letter(arena: Arena, spec: Spec, facts: Mapping[str, Any] | None, deadly: Deadly) -> tuple[int, ...]:
@@ -27,19 +25,19 @@ def put_letter(arena: Arena, spec: Spec, facts: Mapping[str, Any] | None, deadly
             f"({type(error).__name__}: {error}): make what it holds, such as a lock, a file or a client, where it is first used"
         ) from error
     parts = [memoryview(body), *(buffer.raw() for buffer in buffers)]
-    memory, at = arena.room(sum(_aligned(len(part)) for part in parts)), 0
+    memory, at = arena.room(sum(aligned(len(part)) for part in parts)), 0
     for part in parts:
         memory[at : at + len(part)] = part
-        at += _aligned(len(part))
+        at += aligned(len(part))
     return tuple(map(len, parts))
 
 
 def get_letter(arena: Arena, sizes: tuple[int, ...]) -> Any:
     """In the child: what was laid down. Its buffers stay where they are."""
-    memory, at, parts = arena.view(sum(map(_aligned, sizes))), 0, list[memoryview]()
+    memory, at, parts = arena.view(sum(map(aligned, sizes))), 0, list[memoryview]()
     for size in sizes:
         parts.append(memory[at : at + size].toreadonly())
-        at += _aligned(size)
+        at += aligned(size)
     return pickle.loads(parts[0], buffers=parts[1:])
 
 
@@ -56,7 +54,3 @@ def _cannot_travel(each: Any) -> bool:
     except Exception:
         return True
     return False
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGNED) * _ALIGNED

@@ -9,15 +9,12 @@ What may be large lies in an arena. A run has a number, so that what is said of 
 import contextlib
 import pickle
 import socket
-import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from zephon_async.engine import Consumed, Known, Statistics
 from zephon_async.lanes import Cursor, Start
-from zephon_async.runners import Layout
-
-_LENGTH = struct.Struct("<I")
+from zephon_async.runners import Layout, Letters, framed
 
 
 class Prepare(NamedTuple):
@@ -72,7 +69,7 @@ class Made(NamedTuple):
 class LeavesOut(NamedTuple):
     """The rows that the engine leaves out for good, from now on."""
 
-    deadly: frozenset[tuple[int, bytes]]
+    deadly: frozenset[tuple[int, int, bytes]]
 
 
 class Over(NamedTuple):
@@ -127,29 +124,12 @@ def send(to: socket.socket, message: Any) -> None:
         import cloudpickle
 
         body = cloudpickle.dumps(message)
-    to.sendall(_LENGTH.pack(len(body)) + body)
-
-
-class Letters:
-    """Takes bytes as they come off a socket and gives whole messages."""
-
-    def __init__(self) -> None:
-        self._bytes = bytearray()
-
-    def feed(self, data: bytes) -> Iterator[Any]:
-        self._bytes += data
-        while len(self._bytes) >= _LENGTH.size:
-            end = _LENGTH.size + _LENGTH.unpack_from(self._bytes)[0]
-            if len(self._bytes) < end:
-                return
-            body = bytes(self._bytes[_LENGTH.size : end])
-            del self._bytes[:end]
-            yield pickle.loads(body)
+    to.sendall(framed(body))
 
 
 def received(of: socket.socket) -> Iterator[Any]:
     """Messages as they come, until the other side closes."""
-    letters = Letters()
+    letters = Letters(pickle.loads)
     with contextlib.suppress(OSError):
         while data := of.recv(1 << 16):
             yield from letters.feed(data)

@@ -7,13 +7,14 @@ been taken, so `SLOTS` of them are on their way, and no more.
 
 Threads: one thread, "zephon-isolation", hears the child and what it writes to stderr, and is idle else. `_lock` guards the run that
 is under way and what is sent; it is re-entrant, since a signal may come in between. `close_soon` takes no lock: a finalizer runs
-inside any code.
+inside any code. `_links` is added to and discarded from in one step each.
 """
 
 import atexit
 import contextlib
 import logging
 import os
+import pickle
 import select
 import socket
 import sys
@@ -24,6 +25,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from queue import Empty, SimpleQueue
+from time import monotonic
 from typing import Any
 
 from zephon_async.engine import (
@@ -50,7 +52,6 @@ from zephon_async.isolation.messages import (
     Failed,
     Free,
     LeavesOut,
-    Letters,
     Look,
     Looked,
     Made,
@@ -63,12 +64,13 @@ from zephon_async.isolation.messages import (
     send,
 )
 from zephon_async.lanes import Start
-from zephon_async.runners import Arena, Child, above_stdio, begin, get, new_arenas, pack_exception, unpack_exception
+from zephon_async.runners import Arena, Child, Letters, above_stdio, begin, new_arenas, pack_exception, pick_up, unpack_exception
 
 SLOTS = 3  # microbatches on their way to the consumer
 _LAST_LINES = 10  # of stderr, that an error tells
 _LOOK_S = 2.0
 _log = logging.getLogger("zephon_async")
+_links: "set[_Link]" = set()  # those whose child runs
 
 
 class IsolatedEngine:
@@ -187,7 +189,7 @@ class _Link:
             undo.callback(self._child.end, 0.0)
             begin(self._thread)
             undo.pop_all()
-        atexit.register(self._at_exit)
+        _links.add(self)
         self._send(Prepare(sizes, agree is not None))
 
     # -- called by any thread ------------------------------------------------------------------------------------------------
@@ -237,9 +239,6 @@ class _Link:
         with contextlib.suppress(OSError):
             self._child.socket.shutdown(socket.SHUT_WR)
 
-    def _at_exit(self) -> None:
-        self.close(HURRY_S)
-
     def forked(self) -> None:
         self._lock, self.gone = threading.RLock(), True
         self._child.forked()
@@ -282,7 +281,7 @@ class _Link:
     # -- on the thread that hears --------------------------------------------------------------------------------------------
 
     def _hear(self) -> None:
-        letters, poll, says = Letters(), select.poll(), True
+        letters, poll, says = Letters(pickle.loads), select.poll(), True
         poll.register(self._child.socket, select.POLLIN)
         poll.register(self._stderr, select.POLLIN)
         try:
@@ -316,7 +315,7 @@ class _Link:
     def _end(self) -> None:
         """The child has ended, or is to."""
         how = self._child.end(CLOSE_S if self._closing else 0.1)
-        atexit.unregister(self._at_exit)
+        _links.discard(self)
         poll = select.poll()
         poll.register(self._stderr, select.POLLIN)
         while poll.poll(0) and self._tell():
@@ -363,7 +362,7 @@ class _Link:
         elif message.slot < 0:
             run.lane_ended(message.lane, message.microbatch)
         else:
-            records, _ = get(self._arenas[message.slot], message.layout, copied=True)
+            records, _ = pick_up(self._arenas[message.slot], message.layout, copied=True)
             assert records is not None
             self._slots.append(message.slot)
             run.put(message.lane, Ready(message.microbatch, records, message.filled, message.cursor, records.nbytes))
@@ -382,3 +381,15 @@ def _read(of: socket.socket) -> bytes:
         return of.recv(1 << 16)
     except OSError:
         return b""
+
+
+def _close_all() -> None:
+    """At interpreter exit."""
+    left, until = list(_links), monotonic() + HURRY_S
+    for link in left:
+        link.close_soon()
+    for link in left:
+        link.close(max(0.0, until - monotonic()))
+
+
+atexit.register(_close_all)

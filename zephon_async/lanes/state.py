@@ -15,7 +15,7 @@ from zephon_async.lanes.cursor import Cursor
 from zephon_async.lanes.topology import Topology
 
 _MAGIC = b"ZEPH"
-_VERSION = 3
+_VERSION = 4
 
 PartialStep: TypeAlias = Literal["refuse", "uneven"]
 
@@ -38,7 +38,7 @@ class RankState:
     recipe: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     guards: tuple[bytes, ...] = ()
-    deadly: frozenset[tuple[int, bytes]] = frozenset()
+    deadly: frozenset[tuple[int, int, bytes]] = frozenset()
 
     def encode(self) -> bytes:
         """The bytes of a checkpoint."""
@@ -85,7 +85,7 @@ class RankState:
             recipe,
             facts,
             tuple(guards),
-            frozenset((number, row) for number, row in deadly),
+            frozenset((number, row, known_by) for number, row, known_by in deadly),
         )
 
 

@@ -88,6 +88,8 @@ class Operator:
     """True where `learn` has something to find out."""
     releases_gil: bool = False
     """True where `apply` spends its time in libraries that let other threads run meanwhile."""
+    gives_views: bool = True
+    """False where users' code gets values made of the input and no view of it, which may then lie in memory that is used again."""
     runner: str | None = None
     """Where `apply` runs, "threads" or "processes"; None: as the options say."""
     keep_columns: Sequence[str] = ()

@@ -35,6 +35,7 @@ class DecodeText(Operator):
 
     name = "decode_text"
     releases_gil = True
+    gives_views = False
     keeps_columns = True
 
     def __init__(

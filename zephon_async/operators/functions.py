@@ -151,6 +151,8 @@ class OwnFunction(Operator):
 class PerRecord(OwnFunction):
     """A stateless operator that calls a user's function with one record, a dict, at a time."""
 
+    gives_views = False
+
     def __init__(
         self,
         fn: Callable[[dict[str, Any]], Any],

@@ -59,6 +59,7 @@ class Tokenize(Operator):
 
     name = "tokenize"
     releases_gil = True
+    gives_views = False
     token_column = IDS
 
     def __init__(

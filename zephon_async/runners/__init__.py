@@ -2,17 +2,17 @@
 
 from collections.abc import Callable
 
-from zephon_async.runners.arena import Arena, Layout, above_stdio, get, put
+from zephon_async.runners.arena import Arena, Layout, above_stdio, aligned, lay_down, pick_up
 from zephon_async.runners.base import Need, Runner, deliverable
 from zephon_async.runners.child import Child, Says, begun, new_arenas
 from zephon_async.runners.exceptions import pack_exception, unpack_exception
 from zephon_async.runners.inline import InlineRunner
 from zephon_async.runners.processes import Portable, ProcessRunner
 from zephon_async.runners.threads import ThreadRunner, begin
-from zephon_async.runners.wire import ask
+from zephon_async.runners.wire import Letters, ask, framed
 
-RUNNERS: dict[str, Callable[[int | None], Runner]] = {"threads": ThreadRunner, "processes": ThreadRunner, "inline": InlineRunner}
-"""Where reads and accumulators run; the functions of "processes" run on a `ProcessRunner` beside it."""
+RUNNERS: dict[str, Callable[[int | None], Runner]] = {"threads": ThreadRunner, "inline": InlineRunner}
+"""Where reads and accumulators run. Functions may also run on a `ProcessRunner` beside it."""
 
 __all__ = [
     "RUNNERS",
@@ -20,6 +20,7 @@ __all__ = [
     "Child",
     "InlineRunner",
     "Layout",
+    "Letters",
     "Need",
     "Portable",
     "ProcessRunner",
@@ -27,13 +28,15 @@ __all__ = [
     "Says",
     "ThreadRunner",
     "above_stdio",
+    "aligned",
     "ask",
     "begin",
     "begun",
     "deliverable",
-    "get",
+    "framed",
+    "lay_down",
     "new_arenas",
     "pack_exception",
-    "put",
+    "pick_up",
     "unpack_exception",
 ]

@@ -22,7 +22,7 @@ from zephon_async.leftovers import owned
 from zephon_async.records import ORIGIN, Origins, Records
 
 _LEAST = 1 << 16
-_KEPT = 1 << 24  # bytes; a larger arena is made smaller when much less is needed
+_KEPT = 4 << 20  # bytes, which an arena keeps whatever is laid down
 _ALIGNED = 64
 _STREAM_ENDS = 1 << 10  # room for what of an IPC stream is neither its schema nor its batch
 _END = 8  # bytes of its end
@@ -45,7 +45,7 @@ class Layout(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Bytes from the first to the last."""
-        return sum(_aligned(max(size, 0)) for size in (self.columns, self.segments, self.offsets, self.extra))
+        return sum(aligned(max(size, 0)) for size in (self.columns, self.segments, self.offsets, self.extra))
 
 
 class Arena:
@@ -120,7 +120,7 @@ def _mapped(descriptor: int, size: int) -> mmap.mmap:
     return mmap.mmap(descriptor, size, **_WITHOUT_DESCRIPTOR)
 
 
-def put(arena: Arena, records: Records | None, extra: bytes = b"") -> Layout:
+def lay_down(arena: Arena, records: Records | None, extra: bytes = b"") -> Layout:
     """Lay records, and bytes besides, into an arena."""
     if records is None:
         if extra:
@@ -128,20 +128,22 @@ def put(arena: Arena, records: Records | None, extra: bytes = b"") -> Layout:
         return Layout(extra=len(extra))
     segments, offsets = records.origins.segments, records.origins.offsets
     parts = [segments, *([] if offsets is None else [offsets])]
-    behind = sum(_aligned(part.nbytes) for part in parts) + len(extra)
+    behind = sum(aligned(part.nbytes) for part in parts) + len(extra)
     memory, columns, schema = _write(arena, records.columns, behind)
-    at = _aligned(columns)
+    at = aligned(columns)
     for part in parts:
         np.frombuffer(memory, np.uint8, part.nbytes, at)[:] = part.view(np.uint8)
-        at += _aligned(part.nbytes)
+        at += aligned(part.nbytes)
     memory[at : at + len(extra)] = extra
     return Layout(columns, schema, segments.nbytes, -1 if offsets is None else offsets.nbytes, len(extra))
 
 
-def get(arena: Arena, layout: Layout, copied: bool, released: Callable[[], object] = lambda: None) -> tuple[Records | None, bytes]:
+def pick_up(
+    arena: Arena, layout: Layout, copied: bool, released: Callable[[], object] = lambda: None
+) -> tuple[Records | None, bytes]:
     """What lies in an arena, and the bytes besides; `released` is called when nobody has a view of it any more."""
     columns, segments, offsets, extra = (
-        _aligned(max(size, 0)) for size in (layout.columns, layout.segments, layout.offsets, layout.extra)
+        aligned(max(size, 0)) for size in (layout.columns, layout.segments, layout.offsets, layout.extra)
     )
     if not (size := columns + segments + offsets + extra):
         released()
@@ -164,7 +166,7 @@ def _write(arena: Arena, columns: pa.RecordBatch, behind: int) -> tuple[memoryvi
     """Write a stream to the beginning of an arena with room behind it; gives the memory, the bytes of the stream, and those of the
     schema in it."""
     schema, batch = columns.schema.serialize().size, pa.ipc.get_record_batch_size(columns)
-    memory = arena.room(_aligned(schema + batch + _STREAM_ENDS) + behind)
+    memory = arena.room(aligned(schema + batch + _STREAM_ENDS) + behind)
     try:
         sink = pa.FixedSizeBufferWriter(pa.py_buffer(memory))
         with pa.ipc.new_stream(sink, columns.schema) as stream:
@@ -176,10 +178,11 @@ def _write(arena: Arena, columns: pa.RecordBatch, behind: int) -> tuple[memoryvi
             stream.write_batch(columns)
         whole = growing.getvalue()
         written = int(whole.size)
-        memory = arena.room(_aligned(written) + behind)
+        memory = arena.room(aligned(written) + behind)
         memory[:written] = memoryview(whole).cast("B")
     return memory, written, schema if written == schema + batch + _END else 0
 
 
-def _aligned(size: int) -> int:
+def aligned(size: int) -> int:
+    """The next multiple of 64."""
     return -(-size // _ALIGNED) * _ALIGNED

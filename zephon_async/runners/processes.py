@@ -27,12 +27,12 @@ from typing import Any
 
 from zephon_async.errors import ClosedError, WorkerDied, WorkerError
 from zephon_async.records import Parcel
-from zephon_async.runners.arena import get, put
+from zephon_async.runners.arena import lay_down, pick_up
 from zephon_async.runners.base import Need
 from zephon_async.runners.child import ALONE, Child, new_arenas
 from zephon_async.runners.exceptions import unpack_exception
 from zephon_async.runners.threads import usable_cores
-from zephon_async.runners.wire import Answer, Ask, Call, Done, Letters, Ready, ToEngine, encoded
+from zephon_async.runners.wire import Answer, Ask, Call, Done, Letters, Ready, encoded, to_engine
 
 _log = logging.getLogger("zephon_async")
 _DEATHS = 3  # of workers, that a call may cause
@@ -41,12 +41,15 @@ _numbers = count()
 
 
 class Portable:
-    """Something with `run(parcel) -> Parcel` that can go to workers, pickled; once to each. Raises what pickling raises."""
+    """Something with `run(parcel) -> Parcel` that can go to workers, pickled; once to each. Raises what pickling raises.
 
-    def __init__(self, function: Any) -> None:
+    copies: what it is given may be kept by somebody, and must not be a view of memory that is used again.
+    """
+
+    def __init__(self, function: Any, copies: bool = True) -> None:
         import cloudpickle
 
-        self.number, self.pickled = next(_numbers), bytes(cloudpickle.dumps(function))
+        self.number, self.pickled, self.copies = next(_numbers), bytes(cloudpickle.dumps(function)), copies
 
 
 @dataclass(slots=True, eq=False)
@@ -297,7 +300,7 @@ class _Process:
         self.timer: asyncio.TimerHandle | None = None
         self.ready = self.over = self.overdue = self.used = False
         self._known: set[int] = set()
-        self._letters = Letters(ToEngine)
+        self._letters = Letters(to_engine)
         self.kill, self.end, self.forked = self._child.kill, self._child.end, self._child.forked
 
     @property
@@ -307,9 +310,9 @@ class _Process:
     def call(self, job: _Job) -> None:
         function = job.function
         new = function.number not in self._known
-        layout = put(self._outbox, job.parcel.records, function.pickled if new else b"")
+        layout = lay_down(self._outbox, job.parcel.records, function.pickled if new else b"")
         self._slot = self._free.pop() if self._free else 0  # the last, which is still in the caches
-        self.socket.sendall(encoded(Call(function.number, layout, self._slot)))
+        self.socket.sendall(encoded(Call(function.number, layout, self._slot, function.copies)))
         self._known.add(function.number)
         self.job, self.used = job, True
 
@@ -328,7 +331,9 @@ class _Process:
         slot = self._slots[self._slot]
         slot.view(0)  # as large as it is by now
         copied = self._slot == 0 or 2 * done.layout.nbytes < slot.nbytes
-        records, besides = get(slot, done.layout, copied, partial(self._free.append, self._slot) if self._slot else lambda: None)
+        records, besides = pick_up(
+            slot, done.layout, copied, partial(self._free.append, self._slot) if self._slot else lambda: None
+        )
         failure, lines = pickle.loads(besides) if besides else (None, ())
         for level, line in lines:
             _log.log(level, "%s", line)

@@ -23,11 +23,12 @@ _LENGTH = struct.Struct("<I")
 
 class Call(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """function: its number; it lies in `extra` of the layout, pickled, where the worker has not had it yet. slot: of the worker's
-    arenas, the one for the answer."""
+    arenas, the one for the answer. copies: the records are to be copied out of the arena before it sees them."""
 
     function: int
     layout: Layout
     slot: int
+    copies: bool
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -52,13 +53,15 @@ class Ask(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 ToWorker: TypeAlias = Call | Answer
 ToEngine: TypeAlias = Ready | Done | Ask
+to_worker = msgspec.msgpack.Decoder(ToWorker).decode
+to_engine = msgspec.msgpack.Decoder(ToEngine).decode
 
 
 class Letters:
-    """Takes bytes as they come off a socket and gives whole messages."""
+    """Takes bytes as they come off a socket and gives whole messages, decoded."""
 
-    def __init__(self, kinds: Any) -> None:
-        self._decoder, self._bytes = msgspec.msgpack.Decoder(kinds), bytearray()
+    def __init__(self, decode: Callable[[bytes], Any]) -> None:
+        self._decode, self._bytes = decode, bytearray()
 
     def feed(self, data: bytes) -> list[Any]:
         self._bytes += data
@@ -67,13 +70,17 @@ class Letters:
             end = _LENGTH.size + _LENGTH.unpack_from(self._bytes)[0]
             if len(self._bytes) < end:
                 break
-            messages.append(self._decoder.decode(self._bytes[_LENGTH.size : end]))
+            messages.append(self._decode(bytes(self._bytes[_LENGTH.size : end])))
             del self._bytes[:end]
         return messages
 
 
 def encoded(message: ToWorker | ToEngine) -> bytes:
-    body = msgspec.msgpack.encode(message)
+    return framed(msgspec.msgpack.encode(message))
+
+
+def framed(body: bytes) -> bytes:
+    """A message behind its length, as `Letters` takes it."""
     return _LENGTH.pack(len(body)) + body
 
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from zephon_async.records import Parcel
 from zephon_async.runners import wire
-from zephon_async.runners.arena import Arena, get, put
+from zephon_async.runners.arena import Arena, lay_down, pick_up
 from zephon_async.runners.child import Says, begun
 from zephon_async.runners.exceptions import pack_exception
-from zephon_async.runners.wire import Answer, Ask, Call, Done, Letters, Ready, ToWorker, encoded
+from zephon_async.runners.wire import Answer, Ask, Call, Done, Letters, Ready, encoded, to_worker
 
 _NOT_LOADED = (
     "zephon_async: a function could not be loaded in a worker process: make its module one that can be imported there, or send it "
@@ -32,7 +32,7 @@ class _Worker:
 
     def __init__(self, to_engine: socket.socket, inbox: Arena, slots: Sequence[Arena]) -> None:
         self._socket, self._inbox, self._slots = to_engine, inbox, slots
-        self._letters, self._unread = Letters(ToWorker), list[Any]()
+        self._letters, self._unread = Letters(to_worker), list[Any]()
         self._pid = os.getpid()
         self._functions: dict[int, Any] = {}
         self._pickled: dict[int, bytes] = {}  # those that could not be loaded yet
@@ -62,7 +62,7 @@ class _Worker:
         return message
 
     def _call(self, call: Call) -> None:
-        records, pickled = get(self._inbox, call.layout, copied=True)  # a function may keep what it was given
+        records, pickled = pick_up(self._inbox, call.layout, call.copies)
         began = perf_counter()
         try:
             if pickled:
@@ -81,9 +81,9 @@ class _Worker:
             os._exit(0)
         busy_s = perf_counter() - began
         try:
-            layout = put(self._slots[call.slot], given.records, self._besides(given.failure))
+            layout = lay_down(self._slots[call.slot], given.records, self._besides(given.failure))
         except BaseException as error:
-            given, layout = Parcel(None), put(self._slots[call.slot], None, self._besides(error))
+            given, layout = Parcel(None), lay_down(self._slots[call.slot], None, self._besides(error))
         self._socket.sendall(encoded(Done(busy_s, dict(given.counts), layout)))
 
     def _besides(self, failure: BaseException | None) -> bytes:
