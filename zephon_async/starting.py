@@ -36,5 +36,5 @@ def start_here(spec: Spec, facts: Mapping[str, Any] | None, deadly: Deadly) -> S
     row_name, quarantine = prepared.reader.row_name, options.on_bad_record == "quarantine"
     policy = Policy(prepared.known.names, quarantine, row_name, options.max_bad_records, deadly=deadly)
     chain = compile_chain(operators, spec.microbatch_size, options, prepared.budget.need.chunk_rows, policy)
-    engine = Engine(options, chain, prepared.plan, prepared.reader, prepared.budget, prepared.users)
+    engine = Engine(options, chain, prepared.plan, prepared.reader, prepared.budget, prepared.access, prepared.users)
     return Started(prepared.known, engine, partial(explain, prepared, chain, options, spec.source))

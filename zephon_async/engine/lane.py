@@ -29,9 +29,9 @@ from zephon_async.engine.run import Ready, Run
 from zephon_async.engine.serial import Fed, Given
 from zephon_async.engine.stage import Stateless
 from zephon_async.engine.stats import Books
-from zephon_async.engine.users_loop import UsersLoop
 from zephon_async.io import READS_AHEAD, Blocks
 from zephon_async.lanes import Cursor, Draw, Trail
+from zephon_async.loops import LoopThread
 from zephon_async.options import Options
 from zephon_async.records import Block, End, Parcel, Pick
 from zephon_async.runners import Need, ProcessRunner, Runner, deliverable
@@ -53,7 +53,7 @@ class Shared:
     options: Options
     runner: Runner
     processes: ProcessRunner | None
-    users: UsersLoop
+    users: LoopThread
     blocks: Blocks
     limits: dict[int, asyncio.Semaphore]  # by id of a stage with a parallelism of its own
     books: Books
@@ -70,6 +70,7 @@ class Lane:
         self._index: dict[int, npt.NDArray[np.integer]] = {}
         self._standing: dict[int, tuple[int, int]] = {}  # the unit and row block that each dataset stands in
         self._standing_bytes: dict[int, int] = {}  # of these row blocks
+        self._epochs: dict[int, int] = {}  # that they are read for
         self._unread: dict[int, int] = {}  # parts of each dataset until more of it is to be read ahead
         self._trail = Trail(cursor, shared.chain.passing)
         self._serials = shared.chain.serials(number, cursor)
@@ -225,10 +226,19 @@ class Lane:
             self._index[d] = index.astype(np.int32)
             place, before = (part.unit, part.block), self._standing.get(d)
             if before is not None and before != place:  # data of one row block begins again in it
-                self._shared.blocks.leave(d, *before)
+                self._leave(d, part.unit, epoch)
             self._standing[d], self._standing_bytes[d] = place, block.nbytes
+            self._epochs[d] = epoch
             draw.supply(d, block.sizes[index])
             self._read_ahead(draw, d, block.nbytes)
+
+    def _leave(self, d: int, unit: int, epoch: int) -> None:
+        """A dataset goes on to another row block, of a unit in an epoch."""
+        before, block = self._standing[d]
+        self._shared.blocks.leave(d, before, block)
+        if (fetcher := self._shared.blocks.fetches(d)) is not None:
+            last = (unit, epoch) != (before, self._epochs[d])
+            fetcher.leave(d, self._epochs[d], before, block, self.number, last)
 
     def _read_ahead(self, draw: Draw, d: int, block_bytes: int) -> None:
         """Let the next parts of a dataset be read; a quarter of them at a time, so only every so often."""
@@ -237,7 +247,11 @@ class Lane:
         if self._unread[d] <= 0:
             coming = [(part.unit, part.block) for part in draw.coming(d, ahead)]
             microbatch, lane = self._need(self._in_flight)
-            self._shared.blocks.prefetch(d, coming, (microbatch + 1, lane))  # behind the chunk that is drawn now
+            later = (microbatch + 1, lane)  # behind the chunk that is drawn now
+            self._shared.blocks.prefetch(d, coming, later)
+            if (fetcher := self._shared.blocks.fetches(d)) is not None:
+                further = draw.coming(d, fetcher.parts_ahead(d))
+                fetcher.ahead(d, [(part.unit, part.block) for part in further], (*later, 1))
             self._unread[d] = ahead // READS_AHEAD
 
     async def _block(self, d: int, unit: int, number: int, blocks: dict[Place, Block]) -> Block:

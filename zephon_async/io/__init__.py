@@ -4,23 +4,29 @@ A `Dataset` says what there is (`Catalog`); `dataset_schema` and `unify` say of 
 worker; `Blocks` is the cache that the engine asks. Stores and formats are found by name; a format's library is loaded on first use.
 """
 
+from zephon_async.io.access import Access
 from zephon_async.io.blocks import READS_AHEAD, Blocks
 from zephon_async.io.catalog import UNIT, Catalog, Shard
 from zephon_async.io.dataset import Dataset
+from zephon_async.io.fetcher import Fetcher
 from zephon_async.io.in_memory import InMemoryShard
 from zephon_async.io.reader import Reader
 from zephon_async.io.schema import dataset_schema, unify
 from zephon_async.io.sizes import logical_bytes, row_sizes
+from zephon_async.io.spill import Spill
 
 __all__ = [
     "READS_AHEAD",
     "UNIT",
+    "Access",
     "Blocks",
     "Catalog",
     "Dataset",
+    "Fetcher",
     "InMemoryShard",
     "Reader",
     "Shard",
+    "Spill",
     "dataset_schema",
     "logical_bytes",
     "row_sizes",

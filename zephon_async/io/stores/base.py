@@ -7,9 +7,12 @@ Threads: stores and sources are values; any thread may read from one at any time
 """
 
 import io
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from zephon_async.io.catalog import Shard
+
+if TYPE_CHECKING:
+    from zephon_async.io.access import Access
 
 
 class Source(Protocol):
@@ -39,14 +42,18 @@ class Store(Protocol):
         """What was seen and is no shard, whatever its suffix."""
 
     @property
+    def remote(self) -> bool:
+        """Whether its sources are fetched over the network."""
+
+    @property
     def explicit(self) -> bool:
         """Whether the one file was named itself, so that its suffix need not be known."""
 
     def shard(self, name: str) -> Shard:
         """Size and tag of a file, now."""
 
-    def open(self, dataset: str, shard: Shard) -> Source:
-        """A shard as bytes."""
+    def open(self, dataset: str, shard: Shard, access: "Access | None" = None) -> Source:
+        """A shard as bytes. access: how remote ones are read."""
 
 
 class SourceFile(io.RawIOBase):

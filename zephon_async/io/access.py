@@ -1,0 +1,215 @@
+"""How a pipeline comes by bytes that lie elsewhere: a loop in a thread, a connection to each storage, and what was read before.
+
+It is asked from any thread: by those that list, plan and decode, which wait, and by the engine's loop, which does not. All that is
+waited for happens on a loop of its own, since catalogs are made before there is an engine, and since the bodies that are copied
+there must not keep the engine's loop.
+
+What was waited for (footers, headers, the lines of small data that is counted) is remembered as far as there is room, for it is
+asked for again when its rows are read.
+
+Threads: a lock guards what is remembered; connections belong to the loop; counters are read from any thread, one at a time.
+"""
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
+
+from zephon_async.errors import ShardError
+from zephon_async.forks import tell_of_forks
+from zephon_async.io.gate import MOST_AT_ONCE, Need
+from zephon_async.io.stores import Fault, Kind, Object, scheme_of
+from zephon_async.io.transfer import Counted, Patience, Transfer
+from zephon_async.loops import LoopThread
+
+N = TypeVar("N")
+T = TypeVar("T")
+NOW = (-1,)
+_MOST_REMEMBERED = 2 << 20  # bytes of a read
+_PART = 16 << 20  # bytes of one request, at most
+_CLOSE_S = 5.0
+_WAIT_AT_ONCE = 32  # threads that wait for footers and for counts
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is connected to, and how: the root of its URLs, and storage options. Two of the same have one connection."""
+
+    root: str
+    options: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    known_by: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "known_by", repr(sorted(self.options.items())))
+
+
+class Range(NamedTuple):
+    """Bytes of an object; `name` is what messages call it."""
+
+    name: str
+    place: Place
+    found: Object
+    offset: int
+    length: int
+
+
+class Access:
+    """Connections, while they are held open, and what is remembered of what was read."""
+
+    def __init__(self, patience: Patience | None = None, remember_bytes: int = 64 << 20) -> None:
+        self._patience = patience or Patience()
+        self._memory = _Memory(remember_bytes)
+        self._thread = LoopThread("zephon-storage", self._disconnect)
+        self._transfers: dict[Place, asyncio.Task[Transfer]] = {}
+        self.counted = Counted()
+        tell_of_forks(self)
+
+    def __enter__(self) -> "Access":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def forked(self) -> None:
+        """In a forked child the thread is not there, and its sockets are the parent's."""
+        self._memory, self._transfers = _Memory(0), {}
+        self._thread = LoopThread("zephon-storage", self._disconnect)
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Run a coroutine of ours on the loop of storage."""
+        return self._thread.submit(coroutine)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that are remembered."""
+        return self._memory.nbytes
+
+    def statistics(self) -> dict[str, int]:
+        """What storage was asked, by name."""
+        return asdict(self.counted)
+
+    def remember(self, most_bytes: int) -> None:
+        """Remember no more than so many bytes from now on."""
+        self._memory.bound(most_bytes)
+
+    def read(self, wanted: Range) -> bytes:
+        """Bytes, waited for. Raises `ShardError`."""
+        if (known := self._memory.get(wanted)) is not None:
+            return known
+        found = bytes(self.submit(self.fetch(wanted, NOW)).result())
+        if len(found) <= _MOST_REMEMBERED:
+            self._memory.put(wanted, found)
+        return found
+
+    def look(self, name: str, place: Place, key: str) -> Object | None:
+        """An object as it is now, waited for; None where there is none that may be looked at."""
+        return self.submit(self._look(name, place, key)).result()
+
+    def listing(self, name: str, place: Place, prefix: str) -> Sequence[Object]:
+        """The objects whose keys begin with a prefix, waited for."""
+        return self.submit(self._listing(name, place, prefix)).result()
+
+    async def fetch(self, wanted: Range, need: Need) -> bytes | bytearray:
+        """Bytes, on the loop of storage; large ranges in several requests at once."""
+        name, place, found, offset, length = wanted
+        if not length:
+            return b""
+        if (known := self._memory.get(wanted)) is not None:
+            return known
+        transfer = await self._transfer(place)
+        parts = -(-length // _PART)
+        edges = [offset + length * n // parts for n in range(parts + 1)]
+        reads = [transfer.read(name, found, a, b - a, need) for a, b in pairwise(edges)]
+        if parts == 1:
+            return await reads[0]
+        async with asyncio.TaskGroup() as tasks:
+            pieces = [tasks.create_task(read) for read in reads]
+        return b"".join(piece.result() for piece in pieces)
+
+    def close(self, timeout_s: float = _CLOSE_S) -> list[str]:
+        """Cancel what is read, close the connections, end the thread; gives its name if it did not come back."""
+        return self._thread.close(timeout_s)
+
+    def close_soon(self) -> None:
+        """The same without waiting, and without a lock."""
+        self._thread.close_soon()
+
+    async def _listing(self, name: str, place: Place, prefix: str) -> Sequence[Object]:
+        return await (await self._transfer(place)).pages(name, prefix)
+
+    async def _look(self, name: str, place: Place, key: str) -> Object | None:
+        try:
+            return await (await self._transfer(place)).look(name, key)
+        except ShardError as error:
+            if isinstance(error.__cause__, Fault) and error.__cause__.kind in (Kind.MISSING, Kind.FORBIDDEN):
+                return None
+            raise
+
+    async def _transfer(self, place: Place) -> Transfer:
+        """The transfer of a storage; whoever is first opens the connection, and who gives up does not spoil it for others."""
+        opening = self._transfers.get(place)
+        if opening is None or (opening.done() and (opening.cancelled() or opening.exception() is not None)):
+            opening = self._transfers[place] = asyncio.create_task(self._open(place))
+        await asyncio.wait([opening])
+        return opening.result()
+
+    async def _open(self, place: Place) -> Transfer:
+        connection = await scheme_of(place.root).open(place.root, place.options, MOST_AT_ONCE)
+        return Transfer(place.root, connection, self._patience, self.counted)
+
+    async def _disconnect(self) -> None:
+        opened = [task for task in self._transfers.values() if task.done() and not task.cancelled() and task.exception() is None]
+        self._transfers.clear()
+        for task in opened:
+            await task.result().connection.close()
+
+
+class _Memory:
+    """Bytes of objects, of at most so many; the object that was used the longest ago is forgotten."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._lock = threading.Lock()
+        self._most_bytes = most_bytes
+        self._pieces: OrderedDict[tuple[Place, Object], dict[int, bytes]] = OrderedDict()  # by where they begin
+        self.nbytes = 0
+
+    def get(self, wanted: Range) -> bytes | None:
+        """Bytes that lie in a piece."""
+        begin, end, key = wanted.offset, wanted.offset + wanted.length, (wanted.place, wanted.found)
+        with self._lock:
+            for at, piece in self._pieces.get(key, {}).items():
+                if at <= begin and end <= at + len(piece):
+                    self._pieces.move_to_end(key)
+                    return piece[begin - at : end - at]
+        return None
+
+    def put(self, wanted: Range, piece: bytes) -> None:
+        key = (wanted.place, wanted.found)
+        with self._lock:
+            pieces = self._pieces.setdefault(key, {})
+            self.nbytes += len(piece) - len(pieces.get(wanted.offset, b""))
+            pieces[wanted.offset] = piece
+            self._pieces.move_to_end(key)
+        self.bound(self._most_bytes)
+
+    def bound(self, most_bytes: int) -> None:
+        """Hold no more than so many."""
+        with self._lock:
+            self._most_bytes = most_bytes
+            while self.nbytes > most_bytes:
+                _, pieces = self._pieces.popitem(last=False)
+                self.nbytes -= sum(map(len, pieces.values()))
+
+
+def at_once(call: Callable[[N], T], numbers: Iterable[N]) -> list[T]:
+    """What a call that waits gives for each of several, many at once, in their order. The first that fails is raised."""
+    with ThreadPoolExecutor(_WAIT_AT_ONCE, "zephon-waits") as pool:
+        try:
+            return list(pool.map(call, numbers))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

@@ -1,0 +1,130 @@
+"""Objects of a storage over the network as the files of a dataset.
+
+Takes a URL: of an object, of a folder (all objects whose keys begin with it and a slash), or a pattern. What an object is named is
+always taken literally, so keys may hold any character; nothing is percent-decoded. In a pattern `*`, `?` and `[...]` match inside
+one name and `**` any number of folders; a folder that matches stands for all that is below it. Hidden objects and folders (`.` or
+`_` first) are ignored. Sizes and tags are those of the listing, and what is read must be of that tag.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from zephon_async.errors import DatasetError, ShardError
+from zephon_async.io.access import Access, Place, Range
+from zephon_async.io.catalog import Shard
+from zephon_async.io.stores import Object, is_pattern, scheme_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RemoteSource:
+    """One object. access: how it is read; None: by a connection of its own, each time."""
+
+    where: str
+    place: Place
+    found: Object
+    access: Access | None
+
+    @property
+    def size(self) -> int:
+        return self.found.size
+
+    def read(self, offset: int, length: int) -> bytes:
+        wanted = self.range(offset, length)
+        if not length:
+            return b""
+        if self.access is not None:
+            return self.access.read(wanted)
+        with Access() as access:
+            return access.read(wanted)
+
+    def range(self, offset: int, length: int) -> Range:
+        """Bytes of it, to be fetched."""
+        if offset + length > self.size:
+            raise ShardError(f"{self.where}: there are no bytes {offset:,} to {offset + length:,}, its size is {self.size:,}")
+        return Range(self.where, self.place, self.found, offset, length)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RemoteStore:
+    """The objects that a URL stands for, by their names below its root."""
+
+    place: Place
+    objects: Mapping[str, Object] = field(repr=False)
+    ignored: tuple[str, ...] = field(default=(), repr=False)
+    explicit: bool = False
+    remote: bool = field(default=True, init=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.objects)
+
+    def shard(self, name: str) -> Shard:
+        return Shard(name, self.objects[name].size, self.objects[name].tag)
+
+    def open(self, dataset: str, shard: Shard, access: Access | None = None) -> RemoteSource:
+        found = self.objects[shard.name]
+        return RemoteSource(f"dataset {dataset!r}, shard {shard.name!r}", self.place, found, access)
+
+
+def list_url(url: str, options: Mapping[str, object], access: Access) -> RemoteStore:
+    """List what a URL stands for. Raises `DatasetError` where there is nothing."""
+    root, key = scheme_of(url).split(url)
+    place = Place(root, options)
+    if key and not key.endswith("/") and (found := access.look(url, place, key)) is not None:
+        return RemoteStore(place, {key.rpartition("/")[2]: found}, explicit=True)
+    before, parts = _split(key)
+    prefix = "/".join([*before, ""]) + _lead(parts)
+    listed = access.listing(url, place, prefix)
+    base = len("/".join([*before, ""]))
+    objects: dict[str, Object] = {}
+    ignored: set[str] = set()
+    for found in listed:
+        name = found.key[base:]
+        if parts and not _matches(parts, name.split("/")):
+            continue
+        if (hidden := _hidden(name)) is not None:
+            ignored.add(hidden)
+        elif name:
+            objects[name] = found
+    if not objects and not ignored:
+        nothing = "the pattern matches nothing" if parts else "there is no such object, and no object below it"
+        raise DatasetError(f"{url!r}: {nothing}")
+    return RemoteStore(place, objects, tuple(sorted(ignored, key=str.encode)))
+
+
+def _split(key: str) -> tuple[list[str], list[str]]:
+    """The folders before a pattern, and the pattern; without one, the folder itself, which may end in a slash, and nothing."""
+    parts = key.split("/")
+    first = next((n for n, part in enumerate(parts) if is_pattern(part)), None)
+    if first is None:
+        return (parts[:-1] if parts[-1] == "" else parts), []
+    return parts[:first], [part for part in parts[first:] if part]
+
+
+def _lead(parts: Sequence[str]) -> str:
+    """What every name begins with that a pattern matches."""
+    if not parts:
+        return ""
+    signs = [at for sign in "*?[" if (at := parts[0].find(sign)) >= 0]
+    return parts[0][: min(signs)] if signs else parts[0]
+
+
+def _matches(pattern: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether a pattern matches a name, or a folder that it is in; both split at the slashes."""
+    if not pattern:
+        return True
+    head, *rest = pattern
+    if head == "**":
+        rest = rest or ["*"]
+        return any(_matches(rest, names[n:]) for n in range(len(names)))
+    return bool(names) and fnmatchcase(names[0], head) and _matches(rest, names[1:])
+
+
+def _hidden(name: str) -> str | None:
+    """The hidden folder, with a slash, or the hidden name that an object is or lies in."""
+    parts = name.split("/")
+    for n, part in enumerate(parts):
+        if part.startswith((".", "_")) and part not in (".", ".."):
+            return "/".join([*parts[: n + 1], *([""] if n + 1 < len(parts) else [])])
+    return None
