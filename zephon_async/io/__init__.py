@@ -1,7 +1,8 @@
 """Data: datasets, their catalogs and schemas, and the reading of row blocks.
 
 A `Dataset` says what there is (`Catalog`); `dataset_schema` and `unify` say of which types; a `Reader` decodes one row block on a
-worker; `Blocks` is the cache that the engine asks. `DiskCache` keeps remote bytes on a local disk. Stores and formats are found by name; a format's library is loaded on first use.
+worker; `Blocks` is the cache that the engine asks, `DiskCache` one of remote bytes on a local disk. Stores and formats are found by
+name; a format's library is loaded on first use.
 """
 
 from zephon_async.io.blocks import READS_AHEAD, Blocks
