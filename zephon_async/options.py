@@ -118,8 +118,8 @@ _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 
 
-def parse_bytes(size: int | str) -> int:
-    """Bytes of a whole number or of text such as "512MiB" or "2 GB"."""
+def parse_bytes(size: int | str, name: str = "memory_budget") -> int:
+    """Bytes of a whole number or of text such as "512MiB" or "2 GB". name: of the setting, for the message."""
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size
     if isinstance(size, str):
@@ -130,4 +130,4 @@ def parse_bytes(size: int | str) -> int:
                 return found
         except (ValueError, OverflowError):
             pass
-    raise RecipeError(f"memory_budget is {size!r}: give bytes as a positive whole number, or text such as '2GiB'")
+    raise RecipeError(f"{name} is {size!r}: give bytes as a positive whole number, or text such as '2GiB'")

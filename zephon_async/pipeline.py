@@ -35,6 +35,7 @@ from zephon_async.engine import (
 from zephon_async.errors import ClosedError, RecipeError
 from zephon_async.faces import AsyncBatches, Batches
 from zephon_async.forks import tell_of_forks
+from zephon_async.io import StorageOptions
 from zephon_async.lanes import PartialStep, RankState, Start, resume, spans
 from zephon_async.operators import (
     Accumulate,
@@ -93,6 +94,7 @@ class Pipeline:
         one_of("runner", options.runner, ("auto", *PLACES))
         for name, runner in options.per_stage_runner.items():
             one_of(f"per_stage_runner[{name!r}]", runner, CHOSEN)
+        StorageOptions.of(options.io_options)
         self._options = options
         return self
 

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import shutil
+import tempfile
 import threading
 from collections.abc import Callable
 
@@ -9,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zephon_async.io import spill as module
 from zephon_async.io.spill import Spill
 
 
@@ -56,7 +57,7 @@ def test_a_tenth_of_the_free_disk_is_the_limit(monkeypatch: pytest.MonkeyPatch) 
     class Usage:
         free = 1000
 
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: Usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage)
     spill = Spill()
     assert spill.limit_bytes == 100
     assert spill.put(b"x" * 101) is None
@@ -80,7 +81,7 @@ def test_a_full_disk_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_folder_for_temporary_files_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.tempfile, "mkstemp", full)
+    monkeypatch.setattr(tempfile, "mkstemp", full)
     assert Spill(1 << 20).put(b"x") is None
 
 

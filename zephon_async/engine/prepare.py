@@ -20,7 +20,7 @@ from zephon_async.engine.recipe import Known, Spec, recipe_of
 from zephon_async.engine.serial import Fed, Serial
 from zephon_async.engine.stage import apply, apply_async
 from zephon_async.errors import RecipeError, ZephonError
-from zephon_async.io import Access, Catalog, Reader, dataset_schema, row_sizes, unify
+from zephon_async.io import Access, Catalog, Reader, StorageOptions, dataset_schema, row_sizes, unify
 from zephon_async.kinds import list_lengths
 from zephon_async.lanes import Cursor, Draw, Topology
 from zephon_async.loops import LoopThread
@@ -31,6 +31,7 @@ from zephon_async.work import Plan, Unit, WorkSource, measured, sample_blocks
 
 _log = logging.getLogger("zephon_async")
 _TRIAL_ROWS = 64
+_REMEMBERED = 16  # one part in so many of the budget is for what is read to plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +52,8 @@ class Prepared:
 def prepare(spec: Spec, facts: Mapping[str, Any] | None) -> Prepared:
     """Find out everything; `facts` are those of a run that is resumed."""
     topology = _topology(spec.options)
-    access, users = Access(), LoopThread("zephon-users")
+    access = Access(StorageOptions.of(spec.options.io_options), spec.options.budget_bytes // _REMEMBERED)
+    users = LoopThread("zephon-users")
     try:
         return _prepare(spec, facts, topology, access, users)
     except BaseException:

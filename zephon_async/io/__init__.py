@@ -1,7 +1,8 @@
 """Data: datasets, their catalogs and schemas, and the reading of row blocks.
 
 A `Dataset` says what there is (`Catalog`); `dataset_schema` and `unify` say of which types; a `Reader` decodes one row block on a
-worker; `Blocks` is the cache that the engine asks. Stores and formats are found by name; a format's library is loaded on first use.
+worker; `Blocks` is the cache that the engine asks. Shards that lie elsewhere are read through an `Access`; a `Fetcher` has
+them at hand before they are decoded. Stores and formats are found by name; a format's library is loaded on first use.
 """
 
 from zephon_async.io.access import Access
@@ -14,6 +15,7 @@ from zephon_async.io.reader import Reader
 from zephon_async.io.schema import dataset_schema, unify
 from zephon_async.io.sizes import logical_bytes, row_sizes
 from zephon_async.io.spill import Spill
+from zephon_async.io.storage_options import StorageOptions
 
 __all__ = [
     "READS_AHEAD",
@@ -27,6 +29,7 @@ __all__ = [
     "Reader",
     "Shard",
     "Spill",
+    "StorageOptions",
     "dataset_schema",
     "logical_bytes",
     "row_sizes",

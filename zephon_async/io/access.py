@@ -21,7 +21,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from zephon_async.errors import ShardError
 from zephon_async.forks import tell_of_forks
+from zephon_async.io.cache import DiskCache, Entry, blocks, opened
 from zephon_async.io.gate import MOST_AT_ONCE, Need
+from zephon_async.io.storage_options import StorageOptions
 from zephon_async.io.stores import Fault, Kind, Object, scheme_of
 from zephon_async.io.transfer import Counted, Patience, Transfer
 from zephon_async.loops import LoopThread
@@ -46,6 +48,13 @@ class Place:
     def __post_init__(self) -> None:
         object.__setattr__(self, "known_by", repr(sorted(self.options.items())))
 
+    @property
+    def name(self) -> str:
+        """Where it is, whoever asks: the root, and of what is not the usual one the endpoint."""
+        inner = self.options.get("client_kwargs")
+        endpoint = self.options.get("endpoint_url") or (inner.get("endpoint_url") if isinstance(inner, Mapping) else None)
+        return f"{self.root} at {endpoint}" if endpoint else self.root
+
 
 class Range(NamedTuple):
     """Bytes of an object; `name` is what messages call it."""
@@ -60,9 +69,13 @@ class Range(NamedTuple):
 class Access:
     """Connections, while they are held open, and what is remembered of what was read."""
 
-    def __init__(self, patience: Patience | None = None, remember_bytes: int = 64 << 20) -> None:
-        self._patience = patience or Patience()
-        self._memory = _Memory(remember_bytes)
+    def __init__(self, options: StorageOptions | None = None, remember_bytes: int = 64 << 20) -> None:
+        """Raises `RecipeError` where the cache that is asked for cannot be."""
+        options = options or StorageOptions()
+        self._patience = Patience(options.download_retry, options.download_timeout_s)
+        self._memory = _Memory(remember_bytes if options.metadata_cache_entries else 0)
+        self._cache = opened(options.cache)
+        self._coming: dict[Entry, asyncio.Task[bytes | bytearray]] = {}  # entries of the cache
         self._thread = LoopThread("zephon-storage", self._disconnect)
         self._transfers: dict[Place, asyncio.Task[Transfer]] = {}
         self.counted = Counted()
@@ -89,8 +102,12 @@ class Access:
         return self._memory.nbytes
 
     def statistics(self) -> dict[str, int]:
-        """What storage was asked, by name."""
-        return asdict(self.counted)
+        """What storage was asked, by name, and the cache."""
+        asked = asdict(self.counted)
+        if self._cache is not None:
+            now = self._cache.statistics()
+            asked |= {"cache_hits": now.hits, "cache_misses": now.misses, "cache_broken": now.broken, "cache_evicted": now.evicted}
+        return asked
 
     def remember(self, most_bytes: int) -> None:
         """Remember no more than so many bytes from now on."""
@@ -113,22 +130,23 @@ class Access:
         """The objects whose keys begin with a prefix, waited for."""
         return self.submit(self._listing(name, place, prefix)).result()
 
-    async def fetch(self, wanted: Range, need: Need) -> bytes | bytearray:
-        """Bytes, on the loop of storage; large ranges in several requests at once."""
-        name, place, found, offset, length = wanted
-        if not length:
+    async def fetch(self, wanted: Range, need: Need, on_grid: bool = False) -> bytes | bytearray:
+        """Bytes, on the loop of storage.
+
+        on_grid: what is asked for depends on who asks; it is cached as blocks of a grid, and else as it is.
+        """
+        if not wanted.length:
             return b""
         if (known := self._memory.get(wanted)) is not None:
             return known
-        transfer = await self._transfer(place)
-        parts = -(-length // _PART)
-        edges = [offset + length * n // parts for n in range(parts + 1)]
-        reads = [transfer.read(name, found, a, b - a, need) for a, b in pairwise(edges)]
-        if parts == 1:
-            return await reads[0]
-        async with asyncio.TaskGroup() as tasks:
-            pieces = [tasks.create_task(read) for read in reads]
-        return b"".join(piece.result() for piece in pieces)
+        if self._cache is None or not wanted.found.tag:
+            return await self._from_storage(wanted, need)
+        place, (key, size, tag) = wanted.place, wanted.found
+        if on_grid:
+            entries = list(blocks(place.name, key, tag, size, wanted.offset, wanted.length))
+        else:
+            entries = [Entry(place.name, key, tag, size, wanted.offset, wanted.length)]
+        return await _all(self._from_cache(self._cache, wanted, entry, need) for entry in entries)
 
     def close(self, timeout_s: float = _CLOSE_S) -> list[str]:
         """Cancel what is read, close the connections, end the thread; gives its name if it did not come back."""
@@ -137,6 +155,34 @@ class Access:
     def close_soon(self) -> None:
         """The same without waiting, and without a lock."""
         self._thread.close_soon()
+
+    async def _from_storage(self, wanted: Range, need: Need) -> bytes | bytearray:
+        """Bytes over the network; many in several requests at once."""
+        transfer = await self._transfer(wanted.place)
+        parts = -(-wanted.length // _PART)
+        edges = [wanted.offset + wanted.length * n // parts for n in range(parts + 1)]
+        return await _all(transfer.read(wanted.name, wanted.found, a, b - a, need) for a, b in pairwise(edges))
+
+    async def _from_cache(self, cache: DiskCache, wanted: Range, entry: Entry, need: Need) -> bytes | bytearray:
+        """What is wanted of an entry; whoever is first fetches one that is not there, for all."""
+        begin = max(wanted.offset, entry.offset)
+        length = min(wanted.offset + wanted.length, entry.offset + entry.length) - begin
+        if (found := await asyncio.to_thread(cache.get, entry, begin - entry.offset, length)) is not None:
+            return found
+        if (coming := self._coming.get(entry)) is None:
+            whole = wanted._replace(offset=entry.offset, length=entry.length)
+            coming = self._coming[entry] = asyncio.create_task(self._into_cache(cache, whole, entry, need))
+        await asyncio.wait([coming])  # who gives up must not spoil it for others
+        body = coming.result()
+        return body if length == entry.length else body[begin - entry.offset :][:length]
+
+    async def _into_cache(self, cache: DiskCache, whole: Range, entry: Entry, need: Need) -> bytes | bytearray:
+        try:
+            body = await self._from_storage(whole, need)
+            await asyncio.to_thread(cache.put, entry, memoryview(body))
+            return body
+        finally:
+            del self._coming[entry]
 
     async def _listing(self, name: str, place: Place, prefix: str) -> Sequence[Object]:
         return await (await self._transfer(place)).pages(name, prefix)
@@ -203,6 +249,19 @@ class _Memory:
             while self.nbytes > most_bytes:
                 _, pieces = self._pieces.popitem(last=False)
                 self.nbytes -= sum(map(len, pieces.values()))
+
+
+async def _all(reads: Iterable[Coroutine[Any, Any, bytes | bytearray]]) -> bytes | bytearray:
+    """What several reads give, one behind the other; where one fails, the others are given up."""
+    first, *others = reads
+    if not others:
+        return await first
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            pieces = [tasks.create_task(read) for read in (first, *others)]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return b"".join(piece.result() for piece in pieces)
 
 
 def at_once(call: Callable[[N], T], numbers: Iterable[N]) -> list[T]:

@@ -228,7 +228,7 @@ class Fetcher:
             ranges = joined(await self._submit(partial(self._reader.ranges, d, unit, extent.blocks), need))
             async with asyncio.TaskGroup() as tasks:
                 for begin, end in ranges:
-                    tasks.create_task(self._piece(held, extent, begin, end, need))
+                    tasks.create_task(self._piece(held, extent, begin, end, need, on_grid=not self._shapes[d].in_rows))
         except BaseException as error:
             self._drop(held, [extent])  # whoever asks next tries again
             if isinstance(error, BaseExceptionGroup):
@@ -237,9 +237,9 @@ class Fetcher:
         self._usual[d] = max(1, (3 * self._usual[d] + sum(end - begin for begin, end in ranges)) // 4)
         extent.fetched = None
 
-    async def _piece(self, held: Held, extent: Extent, begin: int, end: int, need: Need) -> None:
+    async def _piece(self, held: Held, extent: Extent, begin: int, end: int, need: Need, on_grid: bool) -> None:
         wanted = held.range(begin, end - begin)
-        piece = await asyncio.wrap_future(self._access.submit(self._access.fetch(wanted, need)))
+        piece = await asyncio.wrap_future(self._access.submit(self._access.fetch(wanted, need, on_grid)))
         if self.held_bytes + len(piece) > self._memory_bytes:
             self.held_bytes += await self._submit(partial(extent.put, begin, piece, True), need)
         else:
