@@ -40,6 +40,7 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._stopping = False  # of the loop's thread
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
         """Run a coroutine; callable from any thread. Raises `ClosedError` behind `close`."""
@@ -66,7 +67,7 @@ class LoopThread:
             loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
         if loop is None or thread is None:
             return []
-        _stop(loop)
+        self._stop(loop)
         thread.join(timeout_s)
         return [thread.name] if thread.is_alive() else []
 
@@ -74,7 +75,22 @@ class LoopThread:
         """The same without waiting, and without a lock: a finalizer runs inside any code."""
         self._closed = True
         if (loop := self._loop) is not None:
-            _stop(loop)
+            self._stop(loop)
+
+    def _stop(self, loop: asyncio.AbstractEventLoop) -> None:
+        with contextlib.suppress(RuntimeError):  # it has stopped
+            loop.call_soon_threadsafe(self._cancel_all, loop)
+
+    def _cancel_all(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Cancel everything and stop; once, for what is done at the end must not be cancelled."""
+        if self._stopping:
+            return
+        self._stopping = True
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        gathered = asyncio.gather(*tasks, return_exceptions=True)
+        gathered.add_done_callback(lambda _: loop.stop())
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
@@ -119,16 +135,3 @@ def begin(thread: threading.Thread) -> None:
         raise WorkerError(
             f"the thread {thread.name} cannot be started ({error}): use fewer, options(workers=...), or raise the limit of threads"
         ) from error
-
-
-def _stop(loop: asyncio.AbstractEventLoop) -> None:
-    with contextlib.suppress(RuntimeError):  # it has stopped
-        loop.call_soon_threadsafe(_cancel_all, loop)
-
-
-def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
-    tasks = asyncio.all_tasks(loop)
-    for task in tasks:
-        task.cancel()
-    gathered = asyncio.gather(*tasks, return_exceptions=True)
-    gathered.add_done_callback(lambda _: loop.stop())
