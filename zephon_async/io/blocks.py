@@ -65,7 +65,9 @@ class Blocks:
 
     def fetches(self, dataset: int) -> Fetcher | None:
         """What fetches the shards of a dataset; None where they are at hand."""
-        return self._fetcher if self._reader.datasets[dataset].store.remote else None
+        if self._fetcher is None or not self._reader.datasets[dataset].store.remote:
+            return None
+        return self._fetcher
 
     async def get(self, dataset: int, unit: int, block: int) -> Block:
         """A row block. Raises what its read raises, an exception for each who asks; a failed read is not remembered."""
