@@ -27,9 +27,10 @@ COLUMNS = pa.schema([("text", pa.large_string()), ("wide", pa.large_string()), (
 
 @dataclass(frozen=True)
 class Kinds:
-    """Datasets by name, of one format each, with so many shards of so many rows."""
+    """Datasets by name, of one format each, with so many shards of so many rows. counted: whether lines are."""
 
     shards: dict[str, tuple[int, ...]]
+    counted: bool = True
 
     def write(self, folder: Path) -> None:
         for name, rows in self.shards.items():
@@ -56,7 +57,7 @@ class Kinds:
 @st.composite
 def kinds(draw: st.DrawFn) -> Kinds:
     names = draw(st.lists(st.sampled_from(("parquet", "jsonl", "arrow")), min_size=1, max_size=3, unique=True))
-    return Kinds({name: tuple(draw(st.lists(st.integers(12, 60), min_size=1, max_size=4))) for name in names})
+    return Kinds({name: tuple(draw(st.lists(st.integers(12, 60), min_size=1, max_size=4))) for name in names}, draw(st.booleans()))
 
 
 @contextmanager
@@ -69,6 +70,7 @@ def stored(found: Kinds) -> Iterator[tuple[Path, Storage]]:
         patch("zephon_async.io.access.scheme_of", lambda url: scheme),
         patch("zephon_async.io.remote.scheme_of", lambda url: scheme),
         patch("zephon_async.io.transfer._FIRST_PAUSE_S", 0.0),
+        patch("zephon_async.io.formats.jsonl.COUNTED_BYTES", 1 << 20 if found.counted else 0),
     ):
         found.write(Path(folder))
         storage.objects |= {str(p.relative_to(folder)): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
@@ -82,18 +84,15 @@ Make = Callable[[str], Callable[[int, int, dict[str, Any]], Pipeline]]
 def recipes(draw: st.DrawFn) -> Make:
     """Makes pipelines over what lies below a root."""
     lanes, weight, seed = draw(st.integers(1, 5)), draw(st.integers(1, 3)), draw(st.integers(0, 9))
-    epochs, window, counted = draw(st.integers(1, 2)), draw(st.integers(1, 9)), draw(st.booleans())
+    epochs, window = draw(st.integers(1, 2)), draw(st.integers(1, 9))
     columns = draw(st.sampled_from((["text"], ["n", "text"])))
     chosen = draw(kinds())
 
     def at(root: str, **options: Any) -> Callable[[int, int, dict[str, Any]], Pipeline]:
         def make(ranks: int, rank: int, more: dict[str, Any]) -> Pipeline:
-            with patch("zephon_async.io.formats.jsonl.COUNTED_BYTES", 1 << 20 if counted else 0):
-                datasets = [
-                    Dataset.from_path(name, f"{root}/{name}", unit_bytes=900, block_bytes=300) for name in sorted(chosen.shards)
-                ]
-                for dataset in datasets:
-                    dataset.catalog()
+            datasets = [
+                Dataset.from_path(name, f"{root}/{name}", unit_bytes=900, block_bytes=300) for name in sorted(chosen.shards)
+            ]
             source = StaticMixtureWorkSource(
                 datasets, {name: weight + n for n, name in enumerate(chosen.shards)}, seed=seed, epochs=epochs, unit="bytes"
             )
@@ -176,17 +175,25 @@ WRONG = [
 @pytest.mark.parametrize(("fault", "text"), WRONG, ids=[fault.kind.value for fault, _ in WRONG])
 @pytest.mark.parametrize("when", ["catalog", "run"])
 def test_what_does_not_pass_is_an_error_that_names_the_object(fault: Fault, text: str, when: str) -> None:
-    found = Kinds({"parquet": (40, 40)})
-    with stored(found) as (_, storage):
-        source = StaticMixtureWorkSource([Dataset.from_path("p", "fake://bucket/parquet")], {"p": 1})
-        with Pipeline(source).options(lanes=2).batch(2) as pipeline:
-            if when == "run":
-                next(iter(pipeline))
-            storage.fault = lambda call: fault if call.what == "read" and call.key.endswith("1.parquet") else None
-            with pytest.raises(
-                ShardError, match=rf"dataset 'p', shard 'part-1.parquet': fake://bucket/parquet/part-1.parquet {text}"
-            ):
-                list(pipeline)
+    with stored(Kinds({})) as (folder, storage):
+        for n in range(2):
+            path = folder / f"{n}.parquet"
+            table = pa.table({"text": [f"{n} {i} " * 100 for i in range(400)]})
+            pq.write_table(table, path, row_group_size=100, compression="none", use_dictionary=False)
+            storage.objects[f"p/{path.name}"] = path.read_bytes()
+        footer = len(storage.objects["p/1.parquet"]) - (1 << 16)
+
+        def fails(call: Call) -> Fault | None:
+            is_footer = call.offset >= footer
+            return fault if call.what == "read" and call.key == "p/1.parquet" and is_footer == (when == "catalog") else None
+
+        storage.fault = fails
+        source = StaticMixtureWorkSource([Dataset.from_path("p", "fake://bucket/p")], {"p": 1})
+        with (
+            Pipeline(source).options(lanes=2).batch(2) as pipeline,
+            pytest.raises(ShardError, match=rf"^dataset 'p', shard '1.parquet': fake://bucket/p/1.parquet {text}"),
+        ):
+            list(pipeline)
         assert not storage.open_connections
 
 

@@ -149,9 +149,11 @@ class Blocks:
         if before is not None and self._reader.in_order(dataset):
             await asyncio.wait([before])
         try:
-            fetcher = self.fetches(dataset)
-            source = None if fetcher is None else await fetcher.source(dataset, unit, blocks, need)
-            found, _ = await self._run(lambda: _timed(self._reader, dataset, unit, blocks, source), need)
+            if (fetcher := self.fetches(dataset)) is None:
+                found, _ = await self._run(lambda: _timed(self._reader, dataset, unit, blocks, None), need)
+            else:
+                async with fetcher.source(dataset, unit, blocks, need) as source:
+                    found, _ = await self._run(lambda: _timed(self._reader, dataset, unit, blocks, source), need)
         except Exception:
             if len(blocks) > 1:
                 return {}
