@@ -185,9 +185,7 @@ class Fetcher:
         if more and len(there) + len(runs) > 1 and runs and len(runs[-1][1]) < step:
             runs.pop()
         for unit, blocks in runs[: max(0, room - len(there))]:
-            flight = self._extent(self._of(d, unit), d, unit, blocks, need).fetched
-            if flight is not None:
-                flight.add_done_callback(_seen)
+            self._extent(self._of(d, unit), d, unit, blocks, need)
 
     def leave(self, d: int, epoch: int, unit: int, block: int, lane: int, last: bool) -> None:
         """A lane has taken all that it takes of a row block; `last`: of the unit as well, in this epoch."""
@@ -231,6 +229,7 @@ class Fetcher:
             self._lost.discard((d, unit))
             self.fetched_twice += 1
         extent.fetched = asyncio.create_task(self._fetch(held, extent, d, unit, need))
+        extent.fetched.add_done_callback(_seen)
         return extent
 
     async def _fetch(self, held: Held, extent: Extent, d: int, unit: int, need: Need) -> None:
@@ -242,6 +241,7 @@ class Fetcher:
         except BaseException as error:
             extent.fetched = None
             self._drop(held, [extent])  # whoever asks next tries again
+            self._drop_unused(d, unit)
             if isinstance(error, BaseExceptionGroup):
                 raise error.exceptions[0] from None
             raise
