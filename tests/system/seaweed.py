@@ -84,6 +84,10 @@ class Bucket:
     def create(self) -> None:
         self._ask(lambda client: client.create_bucket(Bucket=self.name))
 
+    def remove(self) -> None:
+        """Take it away with all that is in it."""
+        self._ask(lambda client: client.delete_bucket(Bucket=self.name))
+
     def _ask(self, request: Callable[[Any], Coroutine[Any, Any, Any]]) -> None:
         from aiobotocore.session import AioSession
 
@@ -111,7 +115,7 @@ def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     command = [
         sys.executable, "-c", RUN, str(program), "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
         f"-master.port={master}", f"-volume.port={volume}", "-filer", f"-filer.port={filer}", "-s3", f"-s3.port={s3}",
-        f"-s3.config={folder / 's3.json'}", "-master.volumeSizeLimitMB=256", "-volume.max=20",
+        f"-s3.config={folder / 's3.json'}", "-master.volumeSizeLimitMB=256", "-volume.max=100",
     ]
     # fmt: on
     log = folder / "log.txt"
@@ -127,11 +131,12 @@ def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def seaweed_bucket(seaweed: str) -> Bucket:
+def seaweed_bucket(seaweed: str) -> Iterator[Bucket]:
     """An empty bucket."""
     made = Bucket(seaweed, f"bucket-{next(_numbers)}")
     made.create()
-    return made
+    yield made
+    made.remove()
 
 
 def wait_until_up(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
