@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
+from botocore import UNSIGNED
 
 from tests.io.s3_requests import (
     BODY,
@@ -44,6 +45,11 @@ def test_ranges(offset: int, length: int) -> None:
     assert [request.headers["range"] for request in server.requests] == [f"bytes={offset}-{offset + length - 1}"]
     assert server.requests[0].headers["if-match"] == tag_of(BODY)
     assert server.body_bytes == length
+
+
+def test_bytes_come_as_they_are_stored() -> None:
+    packed = Twist(headers={"Content-Encoding": "gzip", "Content-Type": "text/plain"})
+    assert run(lambda connection, _: read(connection, "k", 5, 50_000), always(packed))[0] == BODY[5:50_005]
 
 
 @pytest.mark.parametrize("style", ["path", "virtual"])
@@ -139,6 +145,7 @@ def test_requests_are_signed_paid_for_or_neither() -> None:
         ({}, "a-key", None),
         ({"requester_pays": True}, "a-key", "requester"),
         ({"key": None, "secret": None, "anon": True}, "", None),
+        ({"key": None, "secret": None, "config_kwargs": {"signature_version": UNSIGNED}}, "", None),
     ):
 
         async def test(connection: Connection, server: FakeS3) -> None:

@@ -1,6 +1,7 @@
 """Credentials of S3 that end (C03), and buckets in other regions (C04)."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -87,6 +88,22 @@ def test_new_credentials_that_have_ended_as_well(tmp_path: Path) -> None:
     fault, server = fault_of(a_read, faults, key=None, secret=None)
     assert fault.kind is Kind.FORBIDDEN
     assert [request.signed_by for request in server.requests] == ["old", "new-0"]
+
+
+def test_credentials_from_a_provider(tmp_path: Path) -> None:
+    def hand_out(key: str) -> None:
+        (tmp_path / "given").write_text(json.dumps({"Version": 1, "AccessKeyId": key, "SecretAccessKey": "s", "SessionToken": "t"}))
+
+    async def test(connection: Connection, server: FakeS3) -> bytes:
+        before = await read(connection, "k", 0, 10)
+        hand_out("new")
+        return before + await read(connection, "k", 10, 10)
+
+    hand_out("old")
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = cat {tmp_path / 'given'}\n")
+    got, server = run(test, expires(1, "new"), key=None, secret=None)
+    assert got == BODY[:20]
+    assert [request.signed_by for request in server.requests] == ["old", "old", "new"]
 
 
 def test_a_credentials_file_that_is_just_being_written(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from tests.io.s3_requests import BODY, Ask, a_look, a_read, always, bodily, each_request, fault_of, read, run, told
+from tests.io.s3_requests import BODY, Ask, a_look, a_read, always, bodily, each_request, fault_of, read, run, the_list, told
 from tests.system.fake_s3 import FakeS3, Twist, first_times, tag_of
 from zephon_async.io.stores.connection import Connection, Fault, Kind
 
@@ -57,6 +57,19 @@ def test_how_long_the_storage_asks_to_wait(ask: Ask) -> None:
     assert waits == [7, 0.5, 0, None, None]
     assert hour is not None
     assert 3_000 <= hour <= 3_600
+
+
+def test_a_success_that_holds_an_error_or_says_too_little() -> None:
+    slow, nameless = told(
+        the_list,
+        [
+            Twist(200, body=b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>less</Message></Error>"),
+            Twist(200, body=b"<ListBucketResult><Name>b</Name><Contents><Size>1</Size></Contents></ListBucketResult>"),
+        ],
+    )
+    assert (slow.kind, str(slow)) == (Kind.SLOW_DOWN, "HTTP 500: SlowDown: less (request R0)")
+    assert (nameless.kind, str(nameless)) == (Kind.TRANSIENT, "HTTP 200: the answer is no listing")
+    assert str(told(a_look, [Twist(chunked=True)])[0]) == "HTTP 200: the storage does not say how long it is"
 
 
 @each_request

@@ -17,7 +17,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,8 @@ def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         wait_until_up(process, s3, log)
         yield f"http://127.0.0.1:{s3}"
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has ended by itself
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         shutil.rmtree(folder)
 

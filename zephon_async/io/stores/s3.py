@@ -89,6 +89,8 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
     client = {name: given.pop(name) for name in _CLIENT if name in given}
     config = {name: given.pop(name) for name in _TIMEOUTS if name in given}
     config.update(given.pop("config_kwargs", {}))
+    for name in _TIMEOUTS.keys() & config.keys():
+        config[name] = _seconds(f"{name} in config_kwargs of S3", config[name])
     given.pop("client_kwargs", None)
     return Settings(**given, client=client, config=config)
 
@@ -117,7 +119,12 @@ def _text(name: str, value: Any) -> str:
 
 
 def _verify(name: str, value: Any) -> bool | str:
-    return value if isinstance(value, bool) else _text(name, os.fspath(value) if isinstance(value, os.PathLike) else value)
+    if isinstance(value, bool):
+        return value
+    path = _text(name, os.fspath(value) if isinstance(value, os.PathLike) else value)
+    if not os.path.exists(path):
+        raise RecipeError(f"{name} is {path!r}: there is no such file")
+    return path
 
 
 def _seconds(name: str, value: Any) -> float:

@@ -68,7 +68,7 @@ async def open_bucket(bucket: str, settings: Settings, most: int) -> "S3Connecti
     given = {"max_pool_connections": most, "response_checksum_validation": "when_required", **_TIMEOUTS_S, **settings.config}
     if settings.anon:
         given["signature_version"] = UNSIGNED
-    credentials = _Credentials(settings)
+    credentials = _Credentials(settings, signs=given.get("signature_version") is not UNSIGNED)
     session = AioSession(profile=settings.profile)
     session.register_component("credential_provider", credentials)
     async with AsyncExitStack() as stack:
@@ -76,7 +76,7 @@ async def open_bucket(bucket: str, settings: Settings, most: int) -> "S3Connecti
             validate_bucket_name({"Bucket": bucket})
             config = AioConfig(**{**given, "retries": {"total_max_attempts": 1}, "http_session_cls": _Session})
             client = await stack.enter_async_context(session.create_client("s3", config=config, **settings.client))
-        except (exceptions.BotoCoreError, ValueError) as error:
+        except (exceptions.BotoCoreError, ValueError, TypeError, AttributeError) as error:  # the last two of values of a wrong type
             raise RecipeError(f"the bucket {bucket!r} cannot be opened: {error}") from error
         client.meta.events.register("before-call.s3.HeadBucket", _not_followed)
         return S3Connection(client, bucket, credentials, settings.requester_pays, stack.pop_all())
@@ -102,6 +102,8 @@ class S3Connection:
                 raise
             await self._ask_why(key)
             answer = await self._ask("head_object", Key=key)
+        if "ContentLength" not in answer:
+            raise Fault(Kind.REFUSED, "the storage does not say how long it is", status=_status(answer))
         return Object(key, answer["ContentLength"], answer.get("ETag", ""))
 
     async def read(self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object]) -> None:
@@ -118,8 +120,7 @@ class S3Connection:
         await self._opened.aclose()
 
     async def _ask_why(self, key: str) -> None:
-        """Raise the fault that a HEAD was answered with: it has no body to say it, and a GET has. Credentials that have ended are
-        renewed by the way."""
+        """Raise the fault behind a HEAD, which has no body to tell it: a GET tells it, and renews credentials by the way."""
         try:
             answer = await self._ask("get_object", Key=key, Range="bytes=0-0")
         except Fault as fault:
@@ -140,7 +141,7 @@ class S3Connection:
             if used is None or _code(error) not in _RENEW:
                 raise fault from error
         if not await self._renewed(used):
-            raise Fault(fault.kind, f"{fault.args[0]}; {_SAME}", status=fault.status, request=fault.request)
+            raise Fault(fault.kind, f"{fault.args[0]}; {_SAME}", status=fault.status, request=fault.request) from fault
         try:
             return await send()
         except Exception as error:
@@ -167,22 +168,23 @@ class _Pages:
         if self._next is None:
             raise StopAsyncIteration
         answer = await self._ask(Prefix=self._prefix, **self._next)
-        if not answer.keys() & {"IsTruncated", "KeyCount", "Name", "Contents"}:
-            raise Fault(Kind.TRANSIENT, "the answer is no listing", status=answer["ResponseMetadata"]["HTTPStatusCode"])
+        entries = answer.get("Contents", ())
+        if not answer.keys() & {"IsTruncated", "KeyCount", "Name"} or not all({"Key", "Size"} <= each.keys() for each in entries):
+            raise Fault(Kind.TRANSIENT, "the answer is no listing", status=_status(answer))
         following = {"ContinuationToken": answer.get("NextContinuationToken", "")} if answer.get("IsTruncated") else None
         if following is not None and following["ContinuationToken"] in ("", self._next.get("ContinuationToken")):
             raise Fault(Kind.REFUSED, "the listing says that there is more, and not where it goes on")
         self._next = following
-        found = (Object(each["Key"], each["Size"], each.get("ETag", "")) for each in answer.get("Contents", ()))
+        found = (Object(each["Key"], each["Size"], each.get("ETag", "")) for each in entries)
         return [each for each in found if each.size or not each.key.endswith("/")]
 
 
 class _Credentials(AioCredentials):  # type: ignore[misc]
     """Credentials that can be renewed behind a client's back; for botocore, also where it has them from."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, signs: bool) -> None:
         super().__init__("", "")
-        self._settings = settings
+        self._settings, self._signs = settings, signs
         self._found: Any = None
         self._one_at_a_time = asyncio.Lock()
 
@@ -191,7 +193,7 @@ class _Credentials(AioCredentials):  # type: ignore[misc]
 
     async def get_frozen_credentials(self) -> Any:
         """What requests are signed with now; None for requests that are not signed."""
-        if self._settings.anon:
+        if not self._signs:
             return None
         if self._found is None:
             async with self._one_at_a_time:
@@ -247,7 +249,7 @@ def _first(answer: Mapping[str, Any], offset: int, end: int, tag: str) -> int:
 
     Raises a fault where it is not clear what the body is, or where it does not hold what was asked for.
     """
-    status, found = answer["ResponseMetadata"]["HTTPStatusCode"], answer.get("ETag", "")
+    status, found = _status(answer), answer.get("ETag", "")
     if tag and found and tag.strip('"') != found.strip('"'):
         raise Fault(Kind.CHANGED, f"its tag was {tag} and is {found}", status=status)
     size = answer.get("ContentLength")
@@ -265,6 +267,10 @@ def _first(answer: Mapping[str, Any], offset: int, end: int, tag: str) -> int:
     if start > offset or (stop is not None and stop < end):
         raise Fault(Kind.TRANSIENT, f"bytes {start:,} to {stop:,} came, {offset:,} to {end:,} were asked for", status=status)
     return start
+
+
+def _status(answer: Mapping[str, Any]) -> int:
+    return int(answer["ResponseMetadata"]["HTTPStatusCode"])
 
 
 def _not_followed(context: dict[str, Any], **_: Any) -> None:
