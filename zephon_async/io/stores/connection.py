@@ -70,8 +70,8 @@ class Connection(Protocol):
 
         tag: of the object that is meant, as it was listed; another object under the key is a `CHANGED` fault, where the storage can
         tell ("": any). A body that ends early is a `TRANSIENT` fault behind the pieces that came; a body that is longer, or is from
-        another place than was asked for, is cut to what was asked for where it is clear what it is, and else a fault. `length` is at
-        least 1.
+        another place than was asked for, is cut to what was asked for where it is clear what it is, and else a fault. `length` is
+        at least 1.
         """
 
     async def close(self) -> None:
