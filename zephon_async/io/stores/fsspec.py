@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import fsspec
 from fsspec.asyn import AsyncFileSystem
 from fsspec.dircache import DirCache
+from fsspec.registry import registry
 from fsspec.spec import AbstractFileSystem
 
 from zephon_async.errors import RecipeError
@@ -268,7 +269,7 @@ class FsspecConnection:
 
 def known_schemes() -> set[str]:
     """All schemes that may be opened here, whether or not their libraries are installed."""
-    return ({*fsspec.available_protocols()} | {*_EXTRAS}) - _NOT_STORAGE
+    return {*fsspec.available_protocols(), *registry, *_EXTRAS} - _NOT_STORAGE
 
 
 def file_system_class(scheme: str) -> type[AbstractFileSystem]:
