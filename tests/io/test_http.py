@@ -17,6 +17,7 @@ from zephon_async.io.stores import Connection, Fault, Kind, Object, find_scheme
 
 Result = TypeVar("Result")
 SIZE = len(BODY)
+PATIENCE_S = 30.0
 
 
 def over(
@@ -320,11 +321,11 @@ def test_a_page_of_links_is_a_file_like_any_other_and_a_folder_is_refused() -> N
 def test_a_cancelled_read_ends_its_request() -> None:
     async def use(connection: Connection) -> bytes:
         task = asyncio.create_task(read(connection, "body", 0, SIZE))
-        await asyncio.to_thread(hold.arrived.wait)
+        assert await asyncio.to_thread(hold.arrived.wait, PATIENCE_S)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.to_thread(hold.hung_up.wait)
+        assert await asyncio.to_thread(hold.hung_up.wait, PATIENCE_S)
         return await read(connection, "body", 0, SIZE)
 
     with http_server() as server:
@@ -339,7 +340,7 @@ def test_no_more_requests_than_most_at_once() -> None:
     async def use(connection: Connection) -> None:
         reads = [asyncio.create_task(read(connection, "body", n, 9)) for n in range(6)]
         for number, hold in enumerate(holds):
-            await asyncio.to_thread(hold.arrived.wait)
+            assert await asyncio.to_thread(hold.arrived.wait, PATIENCE_S)
             assert sum(one.arrived.is_set() for one in holds) <= number + 2
             hold.released.set()
         assert await asyncio.gather(*reads) == [BODY[n : n + 9] for n in range(6)]

@@ -127,10 +127,12 @@ class HttpServer:
             await asyncio.wait([hung_up, released], return_when=asyncio.FIRST_COMPLETED)
         finally:
             hold.released.set()  # so that its thread ends
+            is_gone = hung_up.done()
             hung_up.cancel()
-        if hung_up.done():
+        await asyncio.wait([hung_up])
+        if is_gone:
             hold.hung_up.set()
-        return not hung_up.done()
+        return not is_gone
 
     def _right_answer(self, request: Request, trouble: Trouble) -> tuple[int, dict[str, str], bytes]:
         status, headers, body = self._of_file(request, trouble)
