@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Request(NamedTuple):
@@ -123,8 +123,9 @@ class HttpServer:
         hold.arrived.set()
         hung_up = self._loop.create_task(reader.read(1))
         released = self._loop.run_in_executor(None, hold.released.wait)
+        either: list[asyncio.Future[Any]] = [hung_up, released]
         try:
-            await asyncio.wait([hung_up, released], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
             hold.released.set()  # so that its thread ends
             is_gone = hung_up.done()

@@ -69,6 +69,6 @@ def find_scheme(name: str) -> Scheme:
     if name in ("file", "local"):
         raise RecipeError(f"files of this machine are given as a path: '/folder/file' and not '{name}:///folder/file'")
     known = sorted({*_TABLE, *_foreign(), *others.known_schemes()})
-    near = get_close_matches(name, known, 1)
+    near = get_close_matches(name, known, 1, 0.5)
     hint = f"did you mean {near[0] + '://'!r}? " if near else ""
     raise RecipeError(f"there is no storage {name + '://'!r}; {hint}known: {', '.join(known)}")

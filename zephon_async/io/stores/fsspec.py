@@ -41,7 +41,7 @@ _NOT_STORAGE = {  # they read another file system, or files of this machine
 }  # fmt: skip
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+._-]*)://(?P<rest>.*)", re.DOTALL | re.IGNORECASE)
 _ROOTS = {  # what of the rest one connection is for; the others: all up to the first slash
-    "hf": re.compile(r"(?:(?:datasets|spaces|models|buckets)/)?[^/@]+/[^/@]+(?:@(?:refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/|$)"),
+    "hf": re.compile(r"(?:(?:datasets|spaces|models|buckets)/)?+[^/@]+/[^/@]+(?:@(?:refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/|$)"),
     "memory": re.compile(r"/*"),
     **dict.fromkeys(("abfs", "abfss", "az", "gcs", "gs"), re.compile(r"[^/]+(?:/|$)")),
 }
@@ -289,6 +289,8 @@ def _make(scheme: str, root: str, options: Mapping[str, Any], loop: asyncio.Abst
     check_options(scheme, kind, options)
     own = {"asynchronous", "loop", "skip_instance_cache", "use_listings_cache"}
     given = {**kind._get_kwargs_from_urls(root), **{name: value for name, value in options.items() if name not in own}}
+    if scheme == "hf":
+        given.setdefault("max_workers", 1)  # of its own pool, whose threads nobody can end
     if kind.async_impl:
         given |= {"asynchronous": True, "loop": loop}
     made = kind(**given, skip_instance_cache=True)
@@ -331,7 +333,8 @@ async def _together(calls: Sequence[Coroutine[Any, Any, Result]]) -> list[Result
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(call) for call in calls]
     except BaseExceptionGroup as several:
-        raise several.exceptions[0] from None
+        first = several.exceptions[0]
+        raise first from first.__cause__
     return [task.result() for task in tasks]
 
 
