@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -16,6 +17,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.fake_storage import FakeScheme, Storage
+from tests.system.azurite import PROGRAM, azurite
 from tests.system.http_server import http_server
 from zephon_async.errors import RecipeError
 from zephon_async.io.stores import Connection, Fault, Kind, Object, Scheme, find_scheme, scheme_of
@@ -32,7 +34,8 @@ ODD_NAMES = [
 
 @dataclass
 class Place:
-    """A folder of a storage. url: of it, with "/" at the end. written: how a name is written in a URL."""
+    """A folder of a storage. url: of it, with "/" at the end. written: how a name is written in a URL. renames: names that the
+    storage itself keeps as others."""
 
     url: str
     put: Callable[[str, bytes], object]
@@ -40,6 +43,11 @@ class Place:
     options: Mapping[str, Any] = field(default_factory=dict)
     scheme: Scheme | None = None
     written: Callable[[str], str] = str
+    renames: frozenset[str] = frozenset()
+
+    @property
+    def odd_names(self) -> list[str]:
+        return [name for name in ODD_NAMES if name not in self.renames]
 
 
 Case = Callable[[], AbstractContextManager[Place]]
@@ -79,10 +87,34 @@ def http() -> Iterator[Place]:
         yield Place(f"{server.url}at/", put, lambda name: server.files.pop(f"/at/{quote(name)}"), written=quote)
 
 
+@contextmanager
+def azure() -> Iterator[Place]:
+    from azure.storage.blob import BlobServiceClient
+
+    with azurite() as connection_string, BlobServiceClient.from_connection_string(connection_string) as service:
+        box = service.create_container("box")
+        yield Place(
+            "az://box/at/",
+            lambda name, body: box.upload_blob(f"at/{name}", body, overwrite=True),
+            lambda name: box.delete_blob(f"at/{name}"),
+            {"connection_string": connection_string},
+            renames=frozenset({"back\\slash"}),
+        )
+
+
+def cases(several: Mapping[str, Case]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        "case", [pytest.param(case, id=name, marks=[pytest.mark.slow] * (name in SLOW)) for name, case in several.items()]
+    )
+
+
+SLOW = {"azure"}
 LISTING: dict[str, Case] = {"fake": fake, "memory": memory}
+if PROGRAM is not None and find_spec("adlfs") is not None:
+    LISTING["azure"] = azure
 CASES: dict[str, Case] = {**LISTING, "http": http}
-each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-each_that_lists = pytest.mark.parametrize("case", LISTING.values(), ids=LISTING)
+OF_OBJECTS = {fake, azure}  # a folder and an object can have one name there
+each_case, each_that_lists = cases(CASES), cases(LISTING)
 
 
 class Opened(NamedTuple):
@@ -147,10 +179,12 @@ def test_a_prefix_is_a_folder_an_object_or_a_part_of_a_name(case: Case) -> None:
             return {prefix: {key.removeprefix(folder) for key in await listed(connection, folder + prefix)} for prefix in prefixes}
 
     with case() as place:
-        for name in names if case is fake else names[1:]:  # a folder of that name can be beside an object in object storage alone
+        for name in (
+            names if case in OF_OBJECTS else names[1:]
+        ):  # a folder of that name can be beside an object in object storage alone
             place.put(name, b"x")
         found = asyncio.run(main())
-        there = names if case is fake else names[1:]
+        there = names if case in OF_OBJECTS else names[1:]
     assert found == {prefix: {name for name in there if name.startswith(prefix)} for prefix in found}
 
 
@@ -179,9 +213,9 @@ def test_odd_names_are_listed_and_read_as_they_are(case: Case) -> None:
             }
 
     with case() as place:
-        for name in ODD_NAMES:
+        for name in place.odd_names:
             place.put(name, name.encode())
-        assert asyncio.run(main()) == {name: name.encode() for name in ODD_NAMES}
+        assert asyncio.run(main()) == {name: name.encode() for name in place.odd_names}
 
 
 @each_case
@@ -189,16 +223,16 @@ def test_odd_names_are_found_and_read_by_their_urls(case: Case) -> None:
     async def main() -> dict[str, bytes]:
         async with opened(place) as (connection, folder):
             read_at = {}
-            for name in ODD_NAMES:
+            for name in place.odd_names:
                 one = await connection.look(folder + place.written(name))
                 assert one.key == folder + place.written(name)
                 read_at[name] = await read(connection, one.key, 0, one.size, one.tag)
             return read_at
 
     with case() as place:
-        for name in ODD_NAMES:
+        for name in place.odd_names:
             place.put(name, name.encode())
-        assert asyncio.run(main()) == {name: name.encode() for name in ODD_NAMES}
+        assert asyncio.run(main()) == {name: name.encode() for name in place.odd_names}
 
 
 @each_case
@@ -206,7 +240,7 @@ def test_root_and_key_are_the_url(case: Case) -> None:
     with case() as place:
         scheme = place.scheme or find_scheme(scheme_of(place.url))
         root, folder = scheme.split(place.url)
-        for name in ["", "x", *map(place.written, ODD_NAMES), "two//slashes", "%zz", "a/../b", "./c", "line\nbreak"]:
+        for name in ["", "x", *map(place.written, place.odd_names), "two//slashes", "%zz", "a/../b", "./c", "line\nbreak"]:
             assert scheme.split(place.url + name) == (root, folder + name)
         assert place.url.startswith(root)
 

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, TypeVar
@@ -376,6 +377,19 @@ def test_calls_that_wait_when_it_is_closed_are_told(made_blocking: Callable[[Tre
     first, *others = over(use, most=1)
     assert first == BODY[:1]
     assert [(type(other), other.kind) for other in others] == [(Fault, Kind.REFUSED)] * 2
+
+
+def test_what_a_library_would_do_at_the_end_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    lasts = []
+
+    class AsAdlfs(coroutines(Tree({"bucket/a": BODY}))):  # type: ignore[misc]
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            lasts.append(weakref.finalize(self, print, "kept alive", self))
+
+    monkeypatch.setitem(_registry, "made", AsAdlfs)
+    over(lambda connection: connection.look("a"))
+    assert [last.alive for last in lasts] == [False]
 
 
 # options

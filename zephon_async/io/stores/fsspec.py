@@ -7,15 +7,17 @@ memory:// is one store for the whole process.)
 
 Keys are what stands in the URL, as it is written. A key that the library would read as another one, as adlfs does with some "?" and
 "#", is refused. Most file systems cannot read on a condition, so an object's tag is compared with the storage's before its first
-read here, and again after each read that failed; gs:// reads the very generation that was listed. Libraries that try again by
+read here, and again after each read that failed; gs:// reads the very generation that was listed, and Azure's reads are on the
+condition of the tag. Libraries that try again by
 themselves (gcsfs, azure) do so inside of an attempt.
 """
 
 import asyncio
 import inspect
 import re
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -27,6 +29,7 @@ from fsspec.registry import registry
 from fsspec.spec import AbstractFileSystem
 
 from zephon_async.errors import RecipeError
+from zephon_async.io.stores.azure import blob_pieces
 from zephon_async.io.stores.calls import Calls
 from zephon_async.io.stores.connection import Connection, Fault, Kind, Object
 from zephon_async.io.stores.faults import fault_of
@@ -53,6 +56,7 @@ _TAGS = (
     "version_id", "version", "mtime", "modified", "last_modified", "Last-Modified", "LastModified", "updated", "created",
 )  # fmt: skip
 _PINS = {"gs": "generation", "gcs": "generation"}  # how `cat_file` is told of which version to read
+_AZURE = {"az", "abfs", "abfss"}
 _HERE = {"memory"}  # looking costs no request
 _PAGE = 1_000
 
@@ -152,6 +156,14 @@ class FsspecConnection:
 
     async def read(self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object]) -> None:
         path = self._path(key)
+        if self._scheme in _AZURE:
+            try:
+                await self._read_blob(path, offset, length, tag, sink)
+            except Fault as fault:
+                if fault.kind is Kind.CHANGED and tag:
+                    await self._compare(key, tag)  # to a condition, a blob that is gone is another one
+                raise
+            return
         pinned = bool(tag and self._pin)
         if tag and not pinned and (self._always or self._right.get(key) != tag):
             await self._compare(key, tag)
@@ -171,6 +183,21 @@ class FsspecConnection:
             self._right.pop(key, None)
             raise Fault(Kind.TRANSIENT, f"the body ended after {len(piece):,} of {length:,} bytes")
 
+    async def _read_blob(self, path: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object]) -> None:
+        given = 0
+        async with aclosing(blob_pieces(self._file_system, path, offset, length, tag)) as pieces:
+            while True:
+                try:
+                    piece = await anext(pieces)
+                except StopAsyncIteration:
+                    break
+                except Exception as error:
+                    raise fault_of(error) from error
+                given += len(piece)
+                sink(piece)
+        if given < length:
+            raise Fault(Kind.TRANSIENT, f"the body ended after {given:,} of {length:,} bytes")
+
     async def close(self) -> None:
         if self._calls is not None:
             await self._calls.close()
@@ -182,6 +209,7 @@ class FsspecConnection:
                     closing = close()
                     if inspect.isawaitable(closing):
                         await closing
+        _forget(self._file_system)
 
     async def _compare(self, key: str, tag: str) -> None:
         found = await self.look(key)
@@ -315,6 +343,13 @@ def check_options(scheme: str, kind: type[AbstractFileSystem], options: Mapping[
         near = get_close_matches(name, known - {"self"}, 1, 0.8)
         if name not in known and near:
             raise RecipeError(f"{scheme}:// has no storage option {name!r}; did you mean {near[0]!r}?")
+
+
+def _forget(file_system: AbstractFileSystem) -> None:
+    """Take back what is to be done with a closed file system at the end: adlfs keeps itself alive so, and then fails aloud."""
+    for last in list(getattr(weakref.finalize, "_registry", ())):
+        if (kept := last.peek()) is not None and kept[0] is file_system:
+            last.detach()
 
 
 def _named(options: Mapping[str, Any]) -> str:
