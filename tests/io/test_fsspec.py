@@ -223,6 +223,7 @@ def test_gs_reads_the_generation_that_was_listed(monkeypatch: pytest.MonkeyPatch
     tree = Generations({"bucket/a": BODY}, {"bucket/a": {"generation": "12", "etag": "x"}})
     kind = coroutines(tree)
     kind.protocol = "gs"
+    kind.url = lambda self, path, generation=None: path
     monkeypatch.setitem(_registry, "gs", kind)
 
     async def main() -> None:
@@ -231,7 +232,7 @@ def test_gs_reads_the_generation_that_was_listed(monkeypatch: pytest.MonkeyPatch
         assert one.tag == "12"
         tree.calls.clear()
         assert await read(connection, "a", 5, 5, "12") == BODY[5:10]
-        assert tree.calls == [("cat_file", "bucket/a", {"generation": "12"})]
+        assert tree.calls == [("info", "bucket/a", {}), ("cat_file", "bucket/a", {"generation": "12"})]
         tree.info["bucket/a"]["generation"] = "13"
         assert await kind_of(connection, "a", 5, 5, "12") is Kind.CHANGED
         del tree.files["bucket/a"]

@@ -35,6 +35,9 @@ __all__ = [
 ]
 
 _TABLE = {  # scheme: module, in which it is SCHEME
+    "abfs": "zephon_async.io.stores.azure",
+    "abfss": "zephon_async.io.stores.azure",
+    "az": "zephon_async.io.stores.azure",
     "http": "zephon_async.io.stores.http",
     "https": "zephon_async.io.stores.http",
     "s3": "zephon_async.io.stores.s3",
@@ -63,12 +66,14 @@ def find_scheme(name: str) -> Scheme:
         return _foreign()[name]
     if name in _TABLE:
         return cast(Scheme, import_module(_TABLE[name]).SCHEME)
-    others = import_module(_THE_OTHERS)
-    if name in others.known_schemes():
-        return cast(Scheme, others.SCHEME)
+    from zephon_async.io.stores.file_systems import known_schemes  # it loads fsspec
+
+    others = known_schemes()
+    if name in others:
+        return cast(Scheme, import_module(_THE_OTHERS).SCHEME)
     if name in ("file", "local"):
         raise RecipeError(f"files of this machine are given as a path: '/folder/file' and not '{name}:///folder/file'")
-    known = sorted({*_TABLE, *_foreign(), *others.known_schemes()})
+    known = sorted({*_TABLE, *_foreign(), *others})
     near = get_close_matches(name, known, 1, 0.5)
     hint = f"did you mean {near[0] + '://'!r}? " if near else ""
     raise RecipeError(f"there is no storage {name + '://'!r}; {hint}known: {', '.join(known)}")

@@ -24,7 +24,7 @@ from urllib.parse import quote
 from zephon_async.errors import RecipeError
 from zephon_async.io.stores.connection import Connection, Fault, Kind, Object
 from zephon_async.io.stores.faults import fault_of, fault_of_status
-from zephon_async.io.stores.fsspec import check_options, file_system_class
+from zephon_async.io.stores.file_systems import check_options, file_system_class
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
