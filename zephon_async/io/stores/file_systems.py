@@ -54,6 +54,8 @@ def make_file_system(scheme: str, root: str, options: Mapping[str, Any], loop: a
     made = kind(**given, skip_instance_cache=True)
     if isinstance(cache := getattr(made, "dircache", None), DirCache):
         cache.use_listings_cache = False
+    if kind.async_impl:
+        _forget(made)
     return made
 
 
@@ -75,8 +77,8 @@ def check_options(scheme: str, kind: type[AbstractFileSystem], options: Mapping[
             raise RecipeError(f"{scheme}:// has no storage option {name!r}; did you mean {near[0]!r}?")
 
 
-def forget(file_system: AbstractFileSystem) -> None:
-    """Take back what is to be done with a closed file system at the end: adlfs keeps itself alive so, and then fails aloud."""
+def _forget(file_system: AbstractFileSystem) -> None:
+    """Take back what a new file system wants done at its end: adlfs keeps itself alive so, and fails aloud when Python exits."""
     for last in list(getattr(weakref.finalize, "_registry", ())):
         if (kept := last.peek()) is not None and kept[0] is file_system:
             last.detach()

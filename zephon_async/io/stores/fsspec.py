@@ -27,7 +27,6 @@ from zephon_async.io.stores.file_systems import (
     exact_read,
     finds_all,
     finds_prefix,
-    forget,
     make_file_system,
     named,
     reads_generation,
@@ -131,7 +130,6 @@ class FsspecConnection:
                     closing = close()
                     if inspect.isawaitable(closing):
                         await closing
-        forget(self._file_system)
 
     async def _compare(self, key: str, tag: str) -> None:
         found = await self.look(key)
