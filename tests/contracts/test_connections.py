@@ -18,6 +18,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.fake_storage import FakeScheme, Storage
 from tests.system.azurite import PROGRAM, azurite
+from tests.system.fake_s3 import FakeS3
 from tests.system.http_server import http_server
 from zephon_async.errors import RecipeError
 from zephon_async.io.stores import Connection, Fault, Kind, Object, Scheme, scheme_of
@@ -102,6 +103,17 @@ def azure() -> Iterator[Place]:
         )
 
 
+@contextmanager
+def s3() -> Iterator[Place]:
+    with FakeS3() as server:
+        yield Place(
+            f"{server.root}at/",
+            lambda name, body: server.put(f"at/{name}", body),
+            lambda name: server.delete(f"at/{name}"),
+            server.options,
+        )
+
+
 def cases(several: Mapping[str, Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
         "case", [pytest.param(case, id=name, marks=[pytest.mark.slow] * (name in SLOW)) for name, case in several.items()]
@@ -109,11 +121,11 @@ def cases(several: Mapping[str, Case]) -> pytest.MarkDecorator:
 
 
 SLOW = {"azure"}
-LISTING: dict[str, Case] = {"fake": fake, "memory": memory}
+LISTING: dict[str, Case] = {"fake": fake, "memory": memory, "s3": s3}
 if PROGRAM is not None and find_spec("adlfs") is not None:
     LISTING["azure"] = azure
 CASES: dict[str, Case] = {**LISTING, "http": http}
-OF_OBJECTS = {fake, azure}  # a folder and an object can have one name there
+OF_OBJECTS = {fake, azure, s3}  # a folder and an object can have one name there
 each_case, each_that_lists = cases(CASES), cases(LISTING)
 
 

@@ -11,8 +11,9 @@ Threads: everything belongs to the loop of the connection; `counted` is read fro
 import asyncio
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from inspect import isasyncgen
 from statistics import median
 from time import monotonic
 from typing import Any, TypeVar
@@ -88,16 +89,24 @@ class Transfer:
         return await self.persist(where, key, lambda: self.connection.look(key), (0,), lambda: 0)
 
     async def pages(self, where: str, prefix: str) -> list[Object]:
-        """All objects whose keys begin with a prefix."""
+        """All objects whose keys begin with a prefix. A listing goes on where it failed, if it can, else it begins anew."""
+        iterator, found, pages = self.connection.pages(prefix), list[Object](), 0
 
         async def once() -> list[Object]:
-            pages: list[Sequence[Object]] = []
-            async for page in self.connection.pages(prefix):
-                self.counted.requests += 1
-                pages.append(page)
-            return [found for page in pages for found in page]
+            nonlocal iterator, pages
+            try:
+                async for page in iterator:
+                    found.extend(page)
+                    pages += 1
+                    self.counted.requests += 1
+            except Fault:
+                if isasyncgen(iterator):  # which has ended by that
+                    iterator, pages = self.connection.pages(prefix), 0
+                    found.clear()
+                raise
+            return found
 
-        return await self.persist(where, prefix, once, (0,), lambda: 0)
+        return await self.persist(where, prefix, once, (0,), lambda: pages * _PROGRESS)
 
     async def persist(
         self, where: str, key: str, once: Callable[[], Awaitable[T]], need: Need, got: Callable[[], int], nbytes: int = 0

@@ -55,7 +55,10 @@ def _foreign() -> dict[str, Scheme]:
 
 
 def scheme_name(url: str) -> str:
-    """The name of the scheme of a URL, in lower case, and "" for a path of this machine. Raises `RecipeError` for chained URLs of fsspec."""
+    """The name of the scheme of a URL, in lower case, and "" for a path of this machine.
+
+    Raises `RecipeError` for chained URLs of fsspec.
+    """
     match = _SCHEME.match(url)
     if match and match[2]:
         raise RecipeError(f"{url!r} is more than one URL: give the inner one, what lies in others is not read")

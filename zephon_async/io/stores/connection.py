@@ -60,7 +60,10 @@ class Connection(Protocol):
 
     def pages(self, prefix: str) -> AsyncIterator[Sequence[Object]]:
         """The objects whose keys begin with a prefix, in no order, a page at a time; none is no fault. Keys that end in "/" and are
-        empty stand for folders, and are left out."""
+        empty stand for folders, and are left out. What cannot be listed at all is a `REFUSED` fault.
+
+        An iterator that is no generator goes on with the page that failed when it is asked again behind a fault.
+        """
 
     async def look(self, key: str) -> Object:
         """One object. Raises a `MISSING` fault where there is none."""
@@ -75,7 +78,7 @@ class Connection(Protocol):
         """
 
     async def close(self) -> None:
-        """Close it and all that it holds: sockets, tasks, threads."""
+        """Close it and all that it holds: sockets, tasks, threads. What is asked of it then is a `REFUSED` fault."""
 
 
 class Scheme(Protocol):

@@ -87,6 +87,7 @@ class S3Connection:
 
     def __init__(self, client: Any, bucket: str, credentials: "_Credentials", requester_pays: bool, opened: AsyncExitStack) -> None:
         self._client, self._credentials, self._opened = client, credentials, opened
+        self._closed = False
         self._always = {"Bucket": bucket, **({"RequestPayer": "requester"} if requester_pays else {})}
 
     def pages(self, prefix: str) -> AsyncIterator[Sequence[Object]]:
@@ -117,6 +118,7 @@ class S3Connection:
             body.close()  # its socket as well, unless the body has come to its end
 
     async def close(self) -> None:
+        self._closed = True
         await self._opened.aclose()
 
     async def _ask_why(self, key: str) -> None:
@@ -131,6 +133,8 @@ class S3Connection:
 
     async def _ask(self, operation: str, **arguments: Any) -> Any:
         """Send one request, and once again when credentials had ended and there are new ones."""
+        if self._closed:
+            raise Fault(Kind.REFUSED, "the connection is closed")
         send = partial(getattr(self._client, operation), **self._always, **arguments)
         used = None
         try:
