@@ -80,9 +80,9 @@ def test_rows_that_three_workers_die_of_are_named(tmp_path: Path) -> None:
         assert seen(run) == list(range(200))  # it has died its three times
 
 
-@pytest.mark.parametrize("busy", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_all_workers_killed_at_once(busy: bool) -> None:
-    with pipeline(with_pid, rows=2000) as run:
+@pytest.mark.parametrize(("busy", "workers"), [pytest.param(False, 2, marks=pytest.mark.slow), (True, 4)])
+def test_all_workers_killed_at_once(busy: bool, workers: int) -> None:
+    with pipeline(with_pid, rows=2000, workers=workers) as run:
         batches = iter(run)
         first = [next(batches) for _ in range(20)]
         pids = {batch.to_pylist("pid")[0] for batch in first}
