@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import dedent
 
 from zephon_async.io.cache import Entry
-from zephon_async.io.cache_folder import FOLDER
+from zephon_async.io.cache_folder import CACHE
 
 
 def entry(key: str = "a.parquet", length: int = 40, tag: str = "t1") -> Entry:
@@ -21,15 +21,15 @@ def body(length: int = 40, seed: int = 0) -> bytes:
 
 
 def file_of(root: Path, of: Entry) -> Path:
-    return root / FOLDER / of.name[:2] / of.name
+    return root / CACHE / of.name[:2] / of.name
 
 
 def temporary(root: Path) -> list[Path]:
-    return sorted((root / FOLDER / "temporary").iterdir())
+    return sorted((root / CACHE / "temporary").iterdir())
 
 
 def files(root: Path) -> list[Path]:
-    return [path for path in (root / FOLDER).glob("??/*") if path.is_file()]
+    return [path for path in (root / CACHE).glob("??/*") if path.is_file()]
 
 
 def age(path: Path, used_s: float = 100) -> None:

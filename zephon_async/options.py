@@ -52,7 +52,8 @@ class Options:
     on_bad_record: "error", or "quarantine" to skip, log and count up to `max_bad_records` of a lane since the start or resume.
     read_ahead: row blocks that each lane reads ahead of each dataset, as far as the budget's share for that has room.
     version: any text or whole number of the user's that is part of the recipe.
-    io_options: storage settings; {"cache": {...}} is accepted and is of use with remote storage.
+    io_options: how remote shards are read: see `io.StorageOptions`; {"cache": {"enabled": True, "root": ..., "limit": "200GB"}}
+        keeps what was fetched on a local disk.
     """
 
     lanes: int | None = None

@@ -17,7 +17,7 @@ from tests.entries import age, body, entry, file_of, files, start, temporary
 from zephon_async.errors import InternalError
 from zephon_async.io import cache as cache_module
 from zephon_async.io.cache import BLOCK, CacheStatistics, DiskCache, Entry, blocks, opened
-from zephon_async.io.cache_folder import FOLDER, CacheFolder
+from zephon_async.io.cache_folder import CACHE, CacheFolder
 from zephon_async.io.storage_options import CacheOptions
 
 FULL = [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES]
@@ -45,7 +45,7 @@ def test_what_was_put_is_found_by_later_runs_too(tmp_path: Path, cache: DiskCach
     cache.put(entry(), body())
     assert cache.get(entry()) == body()
     assert cache.statistics() == CacheStatistics(hits=1, misses=1, read_bytes=40, put=1, put_bytes=40)
-    assert repr(cache) == f"<DiskCache {str(tmp_path / FOLDER)!r}: 1 hits, 1 misses>"
+    assert repr(cache) == f"<DiskCache {str(tmp_path / CACHE)!r}: 1 hits, 1 misses>"
     assert DiskCache(tmp_path, 1 << 20).get(entry()) == body()
     assert temporary(tmp_path) == []
 
@@ -272,9 +272,7 @@ def test_a_disk_that_cannot_be_written_to_turns_it_off(
     assert cache.get(entry("c")) is None
     assert cache.statistics() == CacheStatistics(hits=1, misses=1, read_bytes=40, put=1, put_bytes=40, off=True)
     assert temporary(tmp_path) == []
-    said = (
-        f"nothing more is put into the cache {tmp_path / FOLDER}, the run goes on without: [Errno {number}] {os.strerror(number)}"
-    )
+    said = f"nothing more is put into the cache {tmp_path / CACHE}, the run goes on without: [Errno {number}] {os.strerror(number)}"
     assert caplog.record_tuples == [("zephon_async", 30, said)]
     assert repr(cache).endswith(", off>")
 
@@ -284,7 +282,7 @@ def test_a_system_that_refuses_to_write_more(tmp_path: Path) -> None:
     said, failed = limited.communicate()
     assert failed == ""
     warning, found = said.splitlines()
-    assert warning.startswith(f"zephon_async WARNING nothing more is put into the cache {tmp_path / FOLDER}, ")
+    assert warning.startswith(f"zephon_async WARNING nothing more is put into the cache {tmp_path / CACHE}, ")
     assert warning.endswith("File too large")
     assert found == f"{bytes(10)!r} True"
     assert temporary(tmp_path) == []

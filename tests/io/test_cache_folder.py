@@ -14,7 +14,7 @@ from zephon_async.cli import main
 from zephon_async.errors import RecipeError
 from zephon_async.io import cache_folder
 from zephon_async.io.cache import DiskCache, Entry
-from zephon_async.io.cache_folder import FOLDER, CacheFolder
+from zephon_async.io.cache_folder import CACHE, CacheFolder
 from zephon_async.leftovers import owned
 
 GIB = 1 << 30
@@ -131,7 +131,7 @@ def test_a_killed_process_leaves_nothing_that_counts(tmp_path: Path, at: str, by
     assert [path.stat().st_size for path in temporary(tmp_path)] == [5032]
     assert files(tmp_path) == []
     if by == "doctor":
-        assert main(["doctor", str(tmp_path / FOLDER / "temporary")]) == 0
+        assert main(["doctor", str(tmp_path)]) == 0
     else:
         assert DiskCache(tmp_path, 1 << 20).get(Entry("s", "k", "t", 5000, 0, 5000)) is None
     assert temporary(tmp_path) == []
@@ -161,7 +161,7 @@ def test_what_is_being_written_has_its_room(tmp_path: Path) -> None:
 def test_a_number_that_is_wrong_is_counted_anew(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path, 3 * CLUSTER)
     for wrong in (b"", b"?", b"\xff" * 8, b"\0" * 20):
-        (tmp_path / FOLDER / "taken").write_bytes(wrong)
+        (tmp_path / CACHE / "taken").write_bytes(wrong)
         cache.put(entry(), body())
         assert cache.get(entry()) == body()
     assert not cache.statistics().off
@@ -174,7 +174,7 @@ def snapshot(root: Path) -> dict[str, tuple[bytes | None, int]]:
 
 
 def test_other_peoples_files_are_left_alone(tmp_path: Path) -> None:
-    root, own = tmp_path / "root", tmp_path / "root" / FOLDER
+    root, own = tmp_path / "root", tmp_path / "root" / CACHE
     DiskCache(root, 1 << 20)
     fan = own / "3f"
     named = fan / ("3f" + "0" * 38)
@@ -204,9 +204,9 @@ def test_other_peoples_files_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_the_same_name_that_is_somebody_elses(tmp_path: Path) -> None:
-    (tmp_path / FOLDER).mkdir()
+    (tmp_path / CACHE).mkdir()
     DiskCache(tmp_path, 1 << 20)  # an empty one is as good as none
-    (tmp_path / FOLDER / "CACHEDIR.TAG").unlink()
+    (tmp_path / CACHE / "CACHEDIR.TAG").unlink()
     before = snapshot(tmp_path)
     with pytest.raises(RecipeError, match=r"is not of this package .CACHEDIR.TAG is missing.; move it away, or give another root"):
         DiskCache(tmp_path, 1 << 20)
@@ -246,7 +246,7 @@ def test_a_limit_that_the_disk_has_no_room_for(tmp_path: Path, monkeypatch: pyte
 def test_a_folder_that_is_removed_is_made_again(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path, 1 << 20)
     cache.put(entry(), body())
-    shutil.rmtree(tmp_path / FOLDER)
+    shutil.rmtree(tmp_path / CACHE)
     assert cache.get(entry()) is None
     cache.put(entry(), body())
     assert cache.get(entry()) == body()

@@ -7,6 +7,7 @@ them at hand before they are decoded. Stores and formats are found by name; a fo
 
 from zephon_async.io.access import Access
 from zephon_async.io.blocks import READS_AHEAD, Blocks
+from zephon_async.io.cache_folder import CACHE, WRITING
 from zephon_async.io.catalog import UNIT, Catalog, Shard
 from zephon_async.io.copies import copied
 from zephon_async.io.dataset import Dataset
@@ -19,8 +20,10 @@ from zephon_async.io.spill import Spill
 from zephon_async.io.storage_options import StorageOptions
 
 __all__ = [
+    "CACHE",
     "READS_AHEAD",
     "UNIT",
+    "WRITING",
     "Access",
     "Blocks",
     "Catalog",

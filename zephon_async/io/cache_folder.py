@@ -37,7 +37,7 @@ try:
 except ImportError:  # no such locks on this system
     fcntl = None  # type: ignore[assignment]
 
-FOLDER = "zephon-cache-v1"
+CACHE, WRITING = "zephon-cache-v1", "temporary"
 _MARKER = "CACHEDIR.TAG"
 _SAYS = """Signature: 8a477f597d28d172789f06886806bc55
 # Copies of remote data that zephon_async has read, see https://bford.info/cachedir/. All of this folder may be deleted at any time.
@@ -84,8 +84,8 @@ class CacheFolder:
     """
 
     def __init__(self, root: Path) -> None:
-        self.path = Path(os.path.abspath(root)) / FOLDER
-        self._temporary = self.path / "temporary"
+        self.path = Path(os.path.abspath(root)) / CACHE
+        self._temporary = self.path / WRITING
         self._taken = self.path / "taken"
         try:
             self.make()
