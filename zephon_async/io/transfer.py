@@ -93,7 +93,7 @@ class Transfer:
         async def once() -> list[Object]:
             pages: list[Sequence[Object]] = []
             async for page in self.connection.pages(prefix):
-                self.counted.requests += 1
+                self.counted.requests += bool(pages)  # the first is the attempt itself
                 pages.append(page)
             return [found for page in pages for found in page]
 
@@ -168,7 +168,11 @@ class _Read:
         left = self.length - self._got
         if not left:
             return
-        await self._of.connection.read(self._found.key, self._offset + self._got, left, self._found.tag, self._take)
+        try:
+            await self._of.connection.read(self._found.key, self._offset + self._got, left, self._found.tag, self._take)
+        except Fault as fault:
+            if fault.kind is not Kind.TRANSIENT or self._got != self.length:  # else it broke behind the last byte
+                raise
         if self._got != self.length:
             raise Fault(Kind.TRANSIENT, f"the body has {self._got:,} of {self.length:,} bytes")
 

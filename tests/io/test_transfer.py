@@ -1,0 +1,667 @@
+"""Reads that arrive: what is tried again, when, and how often; bodies that are cut; reads made twice. Cases C01, C02 and C04.
+
+Time is a number that pauses move, so nothing here waits.
+"""
+
+import asyncio
+import gc
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fake_storage import Call, Cut, FakeConnection, Storage
+from zephon_async.errors import ShardError
+from zephon_async.io import transfer as module
+from zephon_async.io.stores import Fault, Kind, Object
+from zephon_async.io.transfer import Counted, Patience, Transfer
+
+T = TypeVar("T")
+WHERE = "dataset 'd', shard 'a'"
+BODY = bytes(range(251)) * 4
+FINAL = {
+    Kind.MISSING: "is not there",
+    Kind.FORBIDDEN: "may not be read with these credentials",
+    Kind.CHANGED: "has changed since it was listed; start again, or put the object back",
+    Kind.REFUSED: "cannot be read",
+}
+_sleep = asyncio.sleep
+
+
+class Time:
+    """Seconds that pauses move. paused: the pauses. even: pauses are not made different."""
+
+    def __init__(self) -> None:
+        self.now, self.paused, self.even = 0.0, list[float](), True
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.paused.append(seconds)
+        self.now += seconds
+        await _sleep(0)
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    time, uniform = Time(), module.random.uniform
+    monkeypatch.setattr(module, "monotonic", time)
+    monkeypatch.setattr(module.asyncio, "sleep", time.sleep)
+    monkeypatch.setattr(module.random, "uniform", lambda low, high: 1.0 if time.even else uniform(low, high))
+    return time
+
+
+def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run it on a loop of its own; nothing may be left there, and nothing be complained of."""
+    complaints: list[dict[str, Any]] = []
+
+    async def guarded() -> T:
+        asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
+        found = await main()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        gc.collect()
+        return found
+
+    found = asyncio.run(guarded())
+    assert complaints == []
+    return found
+
+
+async def turns(n: int = 20) -> None:
+    """Let everything run that can."""
+    for _ in range(n):
+        await _sleep(0)
+
+
+def storage_of(*faults: Fault | Cut | None, body: bytes = BODY, **settings: Any) -> Storage:
+    return Storage({"a": body}, deque(faults), **settings)
+
+
+def transfer_of(storage: Storage, **patience: Any) -> Transfer:
+    return Transfer("fake://b/", FakeConnection(storage), Patience(**patience), Counted())
+
+
+async def read(transfer: Transfer, storage: Storage, offset: int = 0, length: int | None = None, need: int = 0) -> bytes:
+    found = storage.object("a")
+    return bytes(await transfer.read(WHERE, found, offset, found.size - offset if length is None else length, (need,)))
+
+
+def said(storage: Storage, **patience: Any) -> str:
+    """The message of the error in which a read ends."""
+
+    async def main() -> str:
+        transfer = transfer_of(storage, **patience)
+        with pytest.raises(ShardError) as caught:
+            await read(transfer, storage)
+        assert isinstance(caught.value.__cause__, Fault)
+        assert repr(transfer.gate).endswith(" 0 waiting>")
+        assert repr(transfer.gate).startswith("<Gate 0 of ")
+        return str(caught.value)
+
+    return run(main)
+
+
+def passing(text: str = "slow", **settings: Any) -> Fault:
+    return Fault(Kind.TRANSIENT, text, **settings)
+
+
+# Trying again
+
+
+def test_a_read_that_goes_well_is_one_request(time: Time) -> None:
+    async def main() -> None:
+        storage = storage_of()
+        transfer = transfer_of(storage)
+        assert await read(transfer, storage, 7, 100) == BODY[7:107]
+        assert storage.calls == [Call("read", "a", 7, 100)]
+        assert transfer.counted == Counted(requests=1, bytes=100)
+        assert time.paused == []
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", [Kind.TRANSIENT, Kind.SLOW_DOWN])
+def test_what_may_pass_is_tried_again_after_growing_pauses(kind: Kind, time: Time) -> None:  # C01
+    async def main() -> None:
+        storage = storage_of(*[Fault(kind, "busy", status=503)] * 11)
+        transfer = transfer_of(storage)
+        assert await read(transfer, storage) == BODY
+        assert time.paused == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 10.0, 10.0])
+        assert storage.calls == [Call("read", "a", 0, len(BODY))] * 12
+        assert transfer.counted == Counted(requests=12, bytes=len(BODY), retries=11)
+        assert repr(transfer.gate) == f"<Gate 0 of {16 if kind is Kind.TRANSIENT else 8} inside, 0 waiting>"
+
+    run(main)
+
+
+def test_pauses_differ_from_reader_to_reader(time: Time) -> None:  # C01
+    async def main() -> None:
+        time.even = False
+        storage = storage_of(*[Fault(Kind.SLOW_DOWN, "SlowDown", status=503)] * 16)
+        transfer = transfer_of(storage)
+        assert await asyncio.gather(*[read(transfer, storage) for _ in range(16)]) == [BODY] * 16
+        assert len(time.paused) == 16
+        assert len(set(time.paused)) == 16
+        assert all(0.05 <= pause <= 0.6 for pause in time.paused)
+
+    run(main)
+
+
+def test_no_pause_is_shorter_than_the_storage_asked_for(time: Time) -> None:  # C01
+    async def main() -> None:
+        asked = (7.5, 0.01, -3.0, None, float("nan"), 20.0)
+        storage = storage_of(*[Fault(Kind.SLOW_DOWN, "busy", retry_after_s=seconds) for seconds in asked])
+        assert await read(transfer_of(storage), storage) == BODY
+        assert time.paused == pytest.approx([7.5, 0.2, 0.4, 0.8, 1.6, 20.0])
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", FINAL)
+def test_what_does_not_pass_is_an_error_at_once(kind: Kind, time: Time) -> None:  # C04
+    storage = storage_of(Fault(kind, "no", status=400, request="R1"))
+    assert said(storage) == f"{WHERE}: fake://b/a {FINAL[kind]}: HTTP 400: no (request R1)"
+    assert storage.calls == [Call("read", "a", 0, len(BODY))]
+    assert time.paused == []
+
+
+@pytest.mark.parametrize("kind", FINAL)
+def test_what_does_not_pass_is_an_error_behind_others_too(kind: Kind, time: Time) -> None:
+    storage = storage_of(passing(), Cut(500, passing()), Fault(kind, "no"))
+    assert said(storage) == f"{WHERE}: fake://b/a {FINAL[kind]}: no; asked 3 times in 0 s"
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 12])
+def test_it_gives_up_after_so_many_attempts(attempts: int, time: Time) -> None:  # C01
+    storage = storage_of(fault=lambda call: passing("broken", status=500, request="R9"))
+    times = {1: "", 2: "; asked 2 times in 0 s", 12: "; asked 12 times in 53 s"}[attempts]
+    assert said(storage, attempts=attempts) == f"{WHERE}: fake://b/a cannot be read: HTTP 500: broken (request R9){times}"
+    assert len(storage.calls) == attempts
+
+
+def test_it_gives_up_in_time(time: Time) -> None:  # C01
+    storage = storage_of(fault=lambda call: passing("timed out"))
+    assert said(storage, attempts=1_000, timeout_s=100) == (
+        f"{WHERE}: fake://b/a cannot be read: timed out; asked 16 times in 93 s"
+    )
+    assert time.now <= 100
+
+
+def test_a_pause_that_is_too_long_is_not_made(time: Time) -> None:
+    for seconds in (181.0, float("inf")):
+        storage = storage_of(fault=lambda call, s=seconds: Fault(Kind.SLOW_DOWN, "busy", status=503, retry_after_s=s))
+        assert said(storage) == f"{WHERE}: fake://b/a cannot be read: HTTP 503: busy"
+    assert time.paused == []
+
+
+def test_attempts_and_time_begin_anew_where_bytes_have_come(time: Time) -> None:
+    body = bytes(1 << 20)
+
+    async def main() -> None:
+        storage = storage_of(*[Cut(1 << 16, passing("reset"))] * 15, body=body)
+        transfer = transfer_of(storage, attempts=2, timeout_s=0.5)
+        assert await read(transfer, storage) == body
+        assert time.paused == pytest.approx([0.1] * 15)
+        assert transfer.counted == Counted(requests=16, bytes=1 << 20, retries=15)
+
+    run(main)
+    storage = storage_of(*[Cut((1 << 15) - 1, passing("reset"))] * 15, body=body)
+    assert said(storage, attempts=2) == f"{WHERE}: fake://b/a cannot be read: reset; asked 2 times in 0 s"
+
+
+def test_another_error_is_raised_as_it_is(time: Time) -> None:
+    async def main() -> None:
+        storage = storage_of()
+        transfer = transfer_of(storage)
+
+        async def broken(*_: object) -> None:
+            raise ZeroDivisionError
+
+        transfer.connection.read = broken  # type: ignore[method-assign]
+        with pytest.raises(ZeroDivisionError):
+            await read(transfer, storage)
+        assert repr(transfer.gate) == "<Gate 0 of 16 inside, 0 waiting>"
+
+    run(main)
+
+
+# Bodies that end early, or do not end
+
+
+@given(
+    size=st.integers(0, 3_000),
+    cuts=st.lists(st.integers(0, 1_000), max_size=30),
+    piece=st.integers(1, 500),
+    begin=st.integers(0, 40),
+)
+def test_a_body_cut_anywhere_comes_whole(size: int, cuts: list[int], piece: int, begin: int) -> None:  # C02
+    body = bytes(n * n % 251 for n in range(size + begin))
+    time = Time()
+
+    async def main() -> None:
+        storage = storage_of(*[Cut(after, passing("reset")) for after in cuts], body=body, piece=piece)
+        transfer = transfer_of(storage, attempts=1_000, timeout_s=1e9)
+        assert await read(transfer, storage, begin) == body[begin:]
+        at = begin
+        for call, after in zip(storage.calls, [*cuts, size], strict=False):
+            assert call == Call("read", "a", at, len(body) - at)
+            at = min(at + after, len(body))
+        assert at == len(body)
+        assert transfer.counted.bytes == size
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module.asyncio, "sleep", time.sleep)
+        patch.setattr(module, "monotonic", time)
+        run(main)
+
+
+def test_nothing_is_asked_for_what_is_whole(time: Time) -> None:
+    async def main() -> None:
+        storage = storage_of(Cut(len(BODY), passing("reset behind the last byte")))
+        transfer = transfer_of(storage)
+        assert await read(transfer, storage) == BODY
+        assert storage.calls == [Call("read", "a", 0, len(BODY))]
+        assert transfer.counted == Counted(requests=1, bytes=len(BODY))
+        assert await read(transfer, storage, 5, 0) == b""
+        assert storage.calls == [Call("read", "a", 0, len(BODY))]
+        assert time.paused == []
+
+    run(main)
+
+
+class Odd(FakeConnection):
+    """Gives other pieces than were asked for. gives: of (number of the request, offset, length)."""
+
+    def __init__(self, storage: Storage, gives: Callable[[int, int, int], list[bytes]]) -> None:
+        super().__init__(storage)
+        self._gives, self._number = gives, -1
+
+    async def read(self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object]) -> None:
+        self._number += 1
+        for piece in self._gives(self._number, offset, length):
+            sink(piece)
+
+
+def odd(gives: Callable[[int, int, int], list[bytes]], **patience: Any) -> Transfer:
+    return Transfer("fake://b/", Odd(storage_of(), gives), Patience(**patience), Counted())
+
+
+def test_a_body_that_ends_early_without_a_fault_goes_on(time: Time) -> None:  # C02
+    body = bytes(n % 251 for n in range(100_000))
+
+    async def main() -> None:
+        transfer = odd(lambda number, at, length: [body[at:][:length][:61_710]])
+        assert bytes(await transfer.read(WHERE, Object("a", len(body), ""), 0, len(body), (0,))) == body
+        assert transfer.counted == Counted(requests=2, bytes=100_000, retries=1)
+        transfer = odd(lambda number, at, length: [body[at:61_710]], attempts=3)
+        with pytest.raises(ShardError) as caught:
+            await transfer.read(WHERE, Object("a", len(body), ""), 0, len(body), (0,))
+        assert str(caught.value) == (
+            f"{WHERE}: fake://b/a cannot be read: the body has 61,710 of 100,000 bytes; asked 3 times in 0 s"
+        )
+
+    run(main)
+
+
+@pytest.mark.parametrize("pieces", [[b"12345"], [b"1234", b"5"], [b"1", b"", b"2345"], [b"1234", b"", b"5" * 1_000_000]])
+def test_a_body_that_is_too_long_is_refused(pieces: list[bytes], time: Time) -> None:
+    async def main() -> None:
+        transfer = odd(lambda number, at, length: pieces)
+        with pytest.raises(ShardError) as caught:
+            await transfer.read(WHERE, Object("a", 10, ""), 2, 4, (0,))
+        assert str(caught.value) == f"{WHERE}: fake://b/a cannot be read: the body has more than the 4 bytes that were asked for"
+        assert transfer.counted.requests == 1
+
+    run(main)
+
+
+def test_empty_pieces_are_nothing(time: Time) -> None:
+    async def main() -> None:
+        transfer = odd(lambda number, at, length: [b"", b"12", b"", b"34", b""])
+        assert bytes(await transfer.read(WHERE, Object("a", 10, ""), 2, 4, (0,))) == b"1234"
+
+    run(main)
+
+
+# Reads made twice
+
+
+class Held:
+    """Futures in which reads are stopped, by the number of the request; `let` lets others pass."""
+
+    def __init__(self, storage: Storage, let: Callable[[int], bool] = lambda number: False) -> None:
+        self.futures: dict[int, asyncio.Future[None]] = {}
+        self._number, self._let = -1, let
+        storage.hold = self._hold
+
+    def _hold(self, call: Call) -> "asyncio.Future[None] | None":
+        self._number += 1
+        if self._let(self._number):
+            return None
+        self.futures[self._number] = asyncio.get_running_loop().create_future()
+        return self.futures[self._number]
+
+
+async def warm(transfer: Transfer, storage: Storage, n: int = 16) -> None:
+    """So many reads of the size of BODY, which are done at once: whatever is not is slow."""
+    for _ in range(n):
+        assert await read(transfer, storage) == BODY
+    storage.calls.clear()
+    transfer.counted.requests = transfer.counted.bytes = 0
+
+
+def test_no_read_is_made_twice_before_enough_were_seen(time: Time) -> None:
+    async def main() -> None:
+        storage = storage_of()
+        transfer = transfer_of(storage)
+        await warm(transfer, storage, 15)
+        held = Held(storage)
+        reading = asyncio.create_task(read(transfer, storage))
+        await turns()
+        assert len(storage.calls) == 1
+        held.futures[0].set_result(None)
+        assert await reading == BODY
+        assert transfer.counted == Counted(requests=1, bytes=len(BODY))
+
+    run(main)
+
+
+@pytest.mark.parametrize(("length", "hedges"), [(BODY.__len__(), False), (64, True)])
+def test_no_read_is_made_twice_where_that_is_off_or_others_were_of_another_size(length: int, hedges: bool, time: Time) -> None:
+    async def main() -> None:
+        storage = storage_of()
+        transfer = transfer_of(storage, hedges=hedges)
+        await warm(transfer, storage)
+        held = Held(storage)
+        reading = asyncio.create_task(read(transfer, storage, 0, length))
+        await turns()
+        assert len(storage.calls) == 1
+        held.futures[0].set_result(None)
+        assert await reading == BODY[:length]
+
+    run(main)
+
+
+@pytest.mark.parametrize("winner", [0, 1])
+def test_the_first_that_is_whole_is_taken_and_the_other_given_up(winner: int, time: Time) -> None:
+    async def main() -> None:
+        storage = storage_of()
+        transfer = transfer_of(storage)
+        await warm(transfer, storage)
+        held = Held(storage)
+        reading = asyncio.create_task(read(transfer, storage))
+        await turns()
+        assert storage.calls == [Call("read", "a", 0, len(BODY))] * 2
+        assert repr(transfer.gate) == "<Gate 2 of 16 inside, 0 waiting>"
+        held.futures[winner].set_result(None)
+        assert await reading == BODY
+        assert held.futures[1 - winner].cancelled()
+        assert repr(transfer.gate) == "<Gate 0 of 16 inside, 0 waiting>"
+        assert transfer.counted == Counted(requests=2, bytes=len(BODY), hedges=1)
+
+    run(main)
+
+
+def test_both_whole_at_once(time: Time) -> None:
+    async def main() -> None:
+        storage = storage_of()
+        transfer = transfer_of(storage)
+        await warm(transfer, storage)
+        held = Held(storage)
+        reading = asyncio.create_task(read(transfer, storage))
+        await turns()
+        for future in held.futures.values():
+            future.set_result(None)
+        assert await reading == BODY
+        assert repr(transfer.gate) == "<Gate 0 of 16 inside, 0 waiting>"
+
+    run(main)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 400)), max_size=12), st.booleans())
+def test_what_two_reads_give_is_never_mixed(pieces: list[tuple[bool, int]], last: bool) -> None:
+    """The storage gives other bytes to each of two requests, some to the one, some to the other, and then all to one of them."""
+    size = 1_000
+    time = Time()
+
+    class Stepped(FakeConnection):
+        sinks: list[Callable[[bytes], object]]
+        left: list[int]
+        done: list["asyncio.Future[None]"]
+
+        async def read(self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object]) -> None:
+            self.sinks.append(sink)
+            self.left.append(length)
+            self.done.append(asyncio.get_running_loop().create_future())
+            await self.done[-1]
+
+    async def main() -> None:
+        connection = Stepped(storage_of())
+        connection.sinks, connection.left, connection.done = [], [], []
+        transfer = Transfer("fake://b/", connection, Patience(), Counted())
+        for _ in range(16):
+            transfer.took(size, 0.0)
+        reading = asyncio.create_task(transfer.read(WHERE, Object("a", size, "t"), 0, size, (0,)))
+        await turns()
+        assert len(connection.sinks) == 2
+
+        def give(to: int, nbytes: int) -> None:
+            nbytes = min(nbytes, connection.left[to])
+            connection.left[to] -= nbytes
+            connection.sinks[to](b"ab"[to : to + 1] * nbytes)
+
+        for to, nbytes in pieces:
+            if connection.left[to] > nbytes:  # neither is whole before the last
+                give(to, nbytes)
+                await turns(2)
+        give(last, size)
+        connection.done[last].set_result(None)
+        assert bytes(await reading) == b"ab"[last : last + 1] * size
+        assert connection.done[not last].cancelled()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "monotonic", time)
+        run(main)
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.parametrize("kind", [Kind.REFUSED, Kind.MISSING])
+def test_one_that_fails_does_not_spoil_the_other(failing: int, kind: Kind, time: Time) -> None:
+    async def main() -> None:
+        storage = storage_of()
+        transfer = transfer_of(storage)
+        await warm(transfer, storage)
+        held = Held(storage)
+        storage.faults.extend([None] * failing + [Fault(kind, "no")])
+        reading = asyncio.create_task(read(transfer, storage))
+        await turns()
+        held.futures[failing].set_result(None)
+        await turns()
+        assert not reading.done()
+        held.futures[1 - failing].set_result(None)
+        assert await reading == BODY
+        assert repr(transfer.gate) == "<Gate 0 of 16 inside, 0 waiting>"
+        assert transfer.counted == Counted(requests=2, bytes=len(BODY), hedges=1)
+
+    run(main)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_both_fail(at_once: bool, time: Time) -> None:
+    async def main() -> None:
+        storage = storage_of()
+        transfer = transfer_of(storage)
+        await warm(transfer, storage)
+        held = Held(storage)
+        storage.fault = lambda call: Fault(Kind.MISSING, "gone")
+        reading = asyncio.create_task(read(transfer, storage))
+        await turns()
+        held.futures[0].set_result(None)
+        if not at_once:
+            await turns()
+        held.futures[1].set_result(None)
+        with pytest.raises(ShardError, match=r"^dataset 'd', shard 'a': fake://b/a is not there: gone$"):
+            await reading
+        assert repr(transfer.gate) == "<Gate 0 of 16 inside, 0 waiting>"
+
+    run(main)
+
+
+def test_the_second_is_tried_again_too(time: Time) -> None:
+    async def main() -> None:
+        storage = storage_of()
+        transfer = transfer_of(storage)
+        await warm(transfer, storage)
+        held = Held(storage, let=lambda number: number > 0)
+        storage.faults.extend([None, Cut(300, passing()), Cut(1, passing())])
+        assert await read(transfer, storage) == BODY
+        assert held.futures[0].cancelled()
+        assert [(call.offset, call.length) for call in storage.calls] == [(0, 1_004), (0, 1_004), (300, 704), (301, 703)]
+        assert transfer.counted == Counted(requests=4, bytes=len(BODY), retries=2, hedges=1)
+
+    run(main)
+
+
+def test_one_in_ten_is_made_twice_at_most(time: Time) -> None:
+    async def main() -> None:
+        storage = storage_of()
+        transfer = transfer_of(storage)
+        await warm(transfer, storage)
+        for _ in range(100):
+            held = Held(storage)
+            reading = asyncio.create_task(read(transfer, storage))
+            await turns()
+            held.futures[0].set_result(None)
+            assert await reading == BODY
+        assert len(storage.calls) == 100 + transfer.counted.hedges
+        assert 11 <= transfer.counted.hedges <= 1 + 116 // 10
+
+    run(main)
+
+
+# Giving up
+
+
+@pytest.mark.parametrize("hedged", [False, True])
+def test_a_read_that_is_cancelled_anywhere_leaves_nothing(hedged: bool, time: Time) -> None:
+    async def main() -> None:
+        ended = 0
+        for n in range(50):
+            storage = storage_of()
+            transfer = transfer_of(storage)
+            if hedged:
+                await warm(transfer, storage)
+            held = Held(storage, let=lambda number: number > 1)
+            storage.faults.extend([None, None, Cut(3, passing()), passing(), Cut(0, passing())])
+            reading = asyncio.create_task(read(transfer, storage))
+            for turn in range(n):
+                for future in held.futures.values() if turn >= 12 else ():
+                    if not future.done():
+                        future.set_exception(passing())
+                await turns(1)
+            reading.cancel()
+            await asyncio.wait([reading])
+            ended += not reading.cancelled()
+            assert reading.cancelled() or reading.result() == BODY
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+            assert repr(transfer.gate) == "<Gate 0 of 16 inside, 0 waiting>"
+        assert 0 < ended < 50
+
+    run(main)
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_many_that_are_cancelled_in_turn_leave_the_gate_open(limit: int, time: Time) -> None:
+    async def main() -> None:
+        storage = storage_of(fault=lambda call: passing() if call.offset % 2 else None)
+        transfer = transfer_of(storage)
+        transfer.gate.limit = limit
+        for n in range(40):
+            readings = [asyncio.create_task(read(transfer, storage, at, 10)) for at in range(8)]
+            for reading in readings:
+                await turns(n % 7)
+                reading.cancel()
+            await asyncio.wait(readings)
+            assert repr(transfer.gate) == f"<Gate 0 of {limit} inside, 0 waiting>"
+        assert await read(transfer, storage, 0, 10) == BODY[:10]
+
+    run(main)
+
+
+def test_whoever_needs_it_sooner_is_read_first(time: Time) -> None:
+    async def main() -> None:
+        storage = storage_of()
+        transfer = transfer_of(storage)
+        transfer.gate.limit = 1
+        held = Held(storage, let=lambda number: number > 0)
+        readings = [asyncio.create_task(read(transfer, storage, 0, 1, need=5))]
+        await turns()
+        readings += [asyncio.create_task(read(transfer, storage, need, 1, need)) for need in (9, 3, 7, 1)]
+        await turns()
+        held.futures[0].set_result(None)
+        await asyncio.gather(*readings)
+        assert [call.offset for call in storage.calls] == [0, 1, 3, 7, 9]
+
+    run(main)
+
+
+def test_no_place_is_held_during_a_pause(time: Time) -> None:
+    async def main() -> None:
+        seen: list[str] = []
+        storage = storage_of(passing())
+        transfer = transfer_of(storage)
+
+        async def pause(seconds: float) -> None:
+            seen.append(repr(transfer.gate))
+            await time.sleep(seconds)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module.asyncio, "sleep", pause)
+            assert await read(transfer, storage) == BODY
+        assert seen == ["<Gate 0 of 16 inside, 0 waiting>"]
+
+    run(main)
+
+
+# Looks and listings
+
+
+def test_looks_are_tried_again_unless_there_is_nothing(time: Time) -> None:  # C04
+    async def main() -> None:
+        storage = storage_of(passing("no answer"), Fault(Kind.SLOW_DOWN, "busy", status=503))
+        transfer = transfer_of(storage)
+        assert await transfer.look("fake://b/a", "a") == storage.object("a")
+        assert transfer.counted == Counted(requests=3, retries=2)
+        with pytest.raises(ShardError) as caught:
+            await transfer.look("fake://b/c", "c")
+        assert str(caught.value) == "fake://b/c: fake://b/c is not there: there is no 'c'"
+        assert transfer.counted == Counted(requests=4, retries=2)
+
+    run(main)
+
+
+def test_a_listing_that_breaks_off_begins_again_and_gives_nothing_twice(time: Time) -> None:  # C04
+    async def main() -> None:
+        keys = [f"k{n:02}" for n in range(25)]
+        storage = Storage(dict.fromkeys(keys, b"1"), deque([None, None, passing(), None, passing()]), page=10)
+        transfer = transfer_of(storage)
+        assert [found.key for found in await transfer.pages("fake://b/", "k")] == keys
+        assert storage.calls == [Call("pages", "k")] * 8
+        assert transfer.counted == Counted(requests=6, retries=2)  # of a page that does not come it knows nothing
+
+    run(main)
+
+
+@pytest.mark.parametrize(("n", "requests"), [(0, 1), (1, 1), (10, 1), (11, 2)])
+def test_a_page_is_a_request(n: int, requests: int, time: Time) -> None:
+    async def main() -> None:
+        storage = Storage({f"k{n:02}": b"1" for n in range(n)}, page=10)
+        transfer = transfer_of(storage)
+        assert len(await transfer.pages("fake://b/", "k")) == n
+        assert transfer.counted == Counted(requests=requests)
+
+    run(main)
