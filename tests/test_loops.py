@@ -1,11 +1,12 @@
 """A loop in a thread: it starts once, ends once, and leaves nobody waiting."""
 
 import asyncio
+import inspect
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from pydoc import locate
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -25,6 +26,11 @@ async def turns(n: int) -> int:
     for _ in range(n):
         await asyncio.sleep(0)
     return n
+
+
+def is_closed(coroutine: Coroutine[Any, Any, Any]) -> bool:
+    """Whether it will not be complained of that nobody has awaited it."""
+    return inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
 
 class Ends:
@@ -101,7 +107,7 @@ def test_behind_close_nothing_runs() -> None:
         coroutine = turns(3)
         with pytest.raises(ClosedError, match=CLOSED):
             loop.submit(coroutine)
-        assert coroutine.cr_frame is None  # closed: it will not be complained of
+        assert is_closed(coroutine)
         assert loop.close(T_S) == []
         assert threads() == 0
 
@@ -131,7 +137,10 @@ def test_closed_by_many_at_once(repeat: int) -> None:
 
     def one(n: int) -> list[str] | None:
         ready.wait(T_S)
-        return loop.close(T_S) if n % 2 else loop.close_soon()
+        if n % 2:
+            return loop.close(T_S)
+        loop.close_soon()
+        return None
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(one, range(8))) == [None, []] * 4
@@ -141,10 +150,10 @@ def test_closed_by_many_at_once(repeat: int) -> None:
 
 
 def test_without_a_coroutine_there_is_no_end() -> None:
-    for way in (lambda loop: loop.close(T_S), lambda loop: loop.close_soon()):
-        ends = Ends()
-        way(LoopThread(NAME, ends))
-        assert ends.went == []
+    ends = Ends()
+    assert LoopThread(NAME, ends).close(T_S) == []
+    LoopThread(NAME, ends).close_soon()
+    assert ends.went == []
 
 
 def test_what_is_cancelled_may_end_in_order() -> None:
@@ -166,7 +175,7 @@ def test_what_is_cancelled_may_end_in_order() -> None:
 
 def test_what_the_cancelled_begin_is_cancelled_too() -> None:
     """A task that is made by one that ends must not be waited for by nobody."""
-    begun: list["asyncio.Task[None]"] = []
+    begun: list[asyncio.Task[None]] = []
 
     async def more() -> None:
         await asyncio.get_running_loop().create_future()
@@ -304,6 +313,19 @@ def test_soon_closed_while_it_starts(repeat: int) -> None:
     assert loop.close(T_S) == []
 
 
+def finalized(loop: LoopThread, call: Callable[..., Any]) -> Callable[..., Any]:
+    """A call that runs behind a finalizer which closes the loop."""
+    thread = loop._thread
+
+    def called(*args: Any) -> Any:
+        loop.close_soon()
+        if thread is not None:
+            thread.join(0.05)  # it waits for whoever is let in
+        return call(*args)
+
+    return called
+
+
 def test_soon_closed_by_a_finalizer_inside_submit(monkeypatch: pytest.MonkeyPatch) -> None:
     """At every place of `submit` at which other code may run: before there is a loop, and when it is let in."""
     for place in ("zephon_async.loops.new_loop", "zephon_async.loops.begin", "asyncio.run_coroutine_threadsafe"):
@@ -311,16 +333,8 @@ def test_soon_closed_by_a_finalizer_inside_submit(monkeypatch: pytest.MonkeyPatc
             loop = LoopThread(NAME)
             if used:
                 loop.submit(turns(1)).result(T_S)
-            thread = loop._thread
-
-            def finalized(*args: Any, before: Any = locate(place), of: LoopThread = loop) -> Any:
-                of.close_soon()
-                if thread is not None:
-                    thread.join(0.05)  # it waits for whoever is let in
-                return before(*args)
-
             with monkeypatch.context() as patch:
-                patch.setattr(place, finalized)
+                patch.setattr(place, finalized(loop, cast(Callable[..., Any], locate(place))))
                 future = loop.submit(turns(1_000_000))
             if used and place != "asyncio.run_coroutine_threadsafe":
                 loop.close_soon()
@@ -375,7 +389,7 @@ def test_a_thread_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> Non
         patch.setattr(threading.Thread, "start", refused)
         with pytest.raises(WorkerError, match=r"^the thread zephon-tried cannot be started \(can't start new thread\)"):
             loop.submit(coroutine)
-    assert coroutine.cr_frame is None
+    assert is_closed(coroutine)
     assert loop.submit(turns(1)).result(T_S) == 1
     assert loop.close(T_S) == []
 

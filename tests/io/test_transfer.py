@@ -5,6 +5,7 @@ Time is a number that pauses move, so nothing here waits.
 
 import asyncio
 import gc
+import random
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -48,10 +49,10 @@ class Time:
 
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
-    time, uniform = Time(), module.random.uniform
+    time, uniform = Time(), random.uniform
     monkeypatch.setattr(module, "monotonic", time)
-    monkeypatch.setattr(module.asyncio, "sleep", time.sleep)
-    monkeypatch.setattr(module.random, "uniform", lambda low, high: 1.0 if time.even else uniform(low, high))
+    monkeypatch.setattr(asyncio, "sleep", time.sleep)
+    monkeypatch.setattr(random, "uniform", lambda low, high: 1.0 if time.even else uniform(low, high))
     return time
 
 
@@ -213,7 +214,7 @@ def test_attempts_and_time_begin_anew_where_bytes_have_come(time: Time) -> None:
     assert said(storage, attempts=2) == f"{WHERE}: fake://b/a cannot be read: reset; asked 2 times in 0 s"
 
 
-def test_another_error_is_raised_as_it_is(time: Time) -> None:
+def test_another_error_is_raised_as_it_is(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         storage = storage_of()
         transfer = transfer_of(storage)
@@ -221,7 +222,7 @@ def test_another_error_is_raised_as_it_is(time: Time) -> None:
         async def broken(*_: object) -> None:
             raise ZeroDivisionError
 
-        transfer.connection.read = broken  # type: ignore[method-assign]
+        monkeypatch.setattr(transfer.connection, "read", broken)
         with pytest.raises(ZeroDivisionError):
             await read(transfer, storage)
         assert repr(transfer.gate) == "<Gate 0 of 16 inside, 0 waiting>"
@@ -254,7 +255,7 @@ def test_a_body_cut_anywhere_comes_whole(size: int, cuts: list[int], piece: int,
         assert transfer.counted.bytes == size
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module.asyncio, "sleep", time.sleep)
+        patch.setattr(asyncio, "sleep", time.sleep)
         patch.setattr(module, "monotonic", time)
         run(main)
 
@@ -620,7 +621,7 @@ def test_no_place_is_held_during_a_pause(time: Time) -> None:
             await time.sleep(seconds)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module.asyncio, "sleep", pause)
+            patch.setattr(asyncio, "sleep", pause)
             assert await read(transfer, storage) == BODY
         assert seen == ["<Gate 0 of 16 inside, 0 waiting>"]
 
