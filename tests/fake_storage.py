@@ -42,7 +42,13 @@ class Storage:
     calls: list[Call] = field(default_factory=list)
     page: int = 1_000
     piece: int = 1 << 16
-    open_connections: int = 0
+    opened: list[Connection] = field(default_factory=list)
+    closed: list[Connection] = field(default_factory=list)
+
+    @property
+    def open_connections(self) -> int:
+        """Connections of any thread that were not closed."""
+        return len(self.opened) - len(self.closed)
 
     def next_fault(self, call: Call) -> Fault | Cut | None:
         self.calls.append(call)
@@ -55,7 +61,7 @@ class Storage:
 class FakeConnection:
     def __init__(self, storage: Storage) -> None:
         self._storage, self._closed = storage, False
-        storage.open_connections += 1
+        storage.opened.append(self)
 
     async def pages(self, prefix: str) -> AsyncIterator[Sequence[Object]]:
         found = [self._storage.object(key) for key in self._storage.objects if key.startswith(prefix)]
@@ -84,7 +90,8 @@ class FakeConnection:
             raise Fault(Kind.CHANGED, f"it has {found.size:,} bytes, and byte {offset + length:,} was asked for")
 
     async def close(self) -> None:
-        self._storage.open_connections -= not self._closed
+        if not self._closed:
+            self._storage.closed.append(self)
         self._closed = True
 
     async def _enter(self, call: Call) -> Cut | None:

@@ -35,9 +35,10 @@ from zephon_async.engine import (
 from zephon_async.errors import ClosedError, RecipeError
 from zephon_async.faces import AsyncBatches, Batches
 from zephon_async.forks import tell_of_forks
-from zephon_async.io import StorageOptions
+from zephon_async.io import StorageOptions, copied
 from zephon_async.lanes import PartialStep, RankState, Start, resume, spans
 from zephon_async.operators import (
+    TOKENIZER_FILES,
     Accumulate,
     DecodeText,
     Filter,
@@ -137,9 +138,19 @@ class Pipeline:
         return self._add(DecodeText, fields, **settings)
 
     @checks_call
-    def tokenize(self, tokenizer: Any = None, **settings: Any) -> Self:
-        """Turn a text column into `input_ids`. See `operators.Tokenize`."""
-        return self._add(Tokenize, tokenizer, **settings)
+    def tokenize(self, tokenizer: Any = None, *, storage_options: Mapping[str, Any] | None = None, **settings: Any) -> Self:
+        """Turn a text column into `input_ids`. See `operators.Tokenize`.
+
+        tokenizer, tokenizer_id: also the URL of a tokenizer.json or of the folder that has one, read with `storage_options`.
+        """
+        given = settings.get("tokenizer_id") if tokenizer is None else tokenizer
+        if not isinstance(given, str) or "://" not in given:
+            return self._add(Tokenize, tokenizer, **settings)
+        with copied(given, storage_options or {}, TOKENIZER_FILES) as path:
+            try:
+                return self._add(Tokenize, path, **{name: value for name, value in settings.items() if name != "tokenizer_id"})
+            except RecipeError as error:
+                raise RecipeError(str(error).replace(path, given)) from error.__cause__
 
     @checks_call
     def pack_flat(self, max_length: int, **settings: Any) -> Self:

@@ -8,6 +8,7 @@ them at hand before they are decoded. Stores and formats are found by name; a fo
 from zephon_async.io.access import Access
 from zephon_async.io.blocks import READS_AHEAD, Blocks
 from zephon_async.io.catalog import UNIT, Catalog, Shard
+from zephon_async.io.copies import copied
 from zephon_async.io.dataset import Dataset
 from zephon_async.io.fetcher import Fetcher
 from zephon_async.io.in_memory import InMemoryShard
@@ -30,6 +31,7 @@ __all__ = [
     "Shard",
     "Spill",
     "StorageOptions",
+    "copied",
     "dataset_schema",
     "logical_bytes",
     "row_sizes",

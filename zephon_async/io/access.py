@@ -69,12 +69,16 @@ class Range(NamedTuple):
 class Access:
     """Connections, while they are held open, and what is remembered of what was read."""
 
-    def __init__(self, options: StorageOptions | None = None, remember_bytes: int = 64 << 20) -> None:
-        """Raises `RecipeError` where the cache that is asked for cannot be."""
+    def __init__(self, options: StorageOptions | None = None, memory_bytes: int = 64 << 20) -> None:
+        """memory_bytes: that may be remembered, and as many may be on their way from a storage.
+
+        Raises `RecipeError` where the cache that is asked for cannot be.
+        """
         options = options or StorageOptions()
         self._patience = Patience(options.download_retry, options.download_timeout_s)
-        self._memory = _Memory(remember_bytes if options.metadata_cache_entries else 0)
+        self._memory = _Memory(memory_bytes if options.metadata_cache_entries else 0)
         self._cache = opened(options.cache)
+        self._coming_bytes = memory_bytes
         self._coming: dict[Entry, asyncio.Task[bytes | bytearray]] = {}  # entries of the cache
         self._thread = LoopThread("zephon-storage", self._disconnect)
         self._transfers: dict[Place, asyncio.Task[Transfer]] = {}
@@ -109,9 +113,13 @@ class Access:
             asked |= {"cache_hits": now.hits, "cache_misses": now.misses, "cache_broken": now.broken, "cache_evicted": now.evicted}
         return asked
 
-    def remember(self, most_bytes: int) -> None:
-        """Remember no more than so many bytes from now on."""
-        self._memory.bound(most_bytes)
+    def bound(self, remembered_bytes: int, coming_bytes: int) -> None:
+        """Remember no more than so many bytes from now on, and have no more on their way from a storage at once."""
+        self._memory.bound(remembered_bytes)
+        self._coming_bytes = coming_bytes
+        for opening in list(self._transfers.values()):
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                opening.result().gate.room_bytes = coming_bytes
 
     def read(self, wanted: Range) -> bytes:
         """Bytes, waited for. Raises `ShardError`."""
@@ -213,7 +221,7 @@ class Access:
 
     async def _open(self, place: Place) -> Transfer:
         connection = await scheme_of(place.root).open(place.root, place.options, MOST_AT_ONCE)
-        return Transfer(place.root, connection, self._patience, self.counted)
+        return Transfer(place.root, connection, self._patience, self.counted, self._coming_bytes)
 
     async def _disconnect(self) -> None:
         opened = [task for task in self._transfers.values() if task.done() and not task.cancelled() and task.exception() is None]

@@ -65,7 +65,9 @@ class Blocks:
 
     def fetches(self, dataset: int) -> Fetcher | None:
         """What fetches the shards of a dataset; None where they are at hand."""
-        return self._fetcher if self._reader.datasets[dataset].store.remote else None
+        if self._fetcher is None or not self._reader.datasets[dataset].store.remote:
+            return None
+        return self._fetcher
 
     async def get(self, dataset: int, unit: int, block: int) -> Block:
         """A row block. Raises what its read raises, an exception for each who asks; a failed read is not remembered."""
@@ -147,9 +149,11 @@ class Blocks:
         if before is not None and self._reader.in_order(dataset):
             await asyncio.wait([before])
         try:
-            fetcher = self.fetches(dataset)
-            source = None if fetcher is None else await fetcher.source(dataset, unit, blocks, need)
-            found, _ = await self._run(lambda: _timed(self._reader, dataset, unit, blocks, source), need)
+            if (fetcher := self.fetches(dataset)) is None:
+                found, _ = await self._run(lambda: _timed(self._reader, dataset, unit, blocks, None), need)
+            else:
+                async with fetcher.source(dataset, unit, blocks, need) as source:
+                    found, _ = await self._run(lambda: _timed(self._reader, dataset, unit, blocks, source), need)
         except Exception:
             if len(blocks) > 1:
                 return {}

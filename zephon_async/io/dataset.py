@@ -24,7 +24,7 @@ from zephon_async.io.catalog import UNIT, Catalog, Shard
 from zephon_async.io.conform import canonical_field
 from zephon_async.io.formats import Measure, UnitSpan, find_format, pick_shards, reading
 from zephon_async.io.in_memory import tables_of_arrow, tables_of_rows
-from zephon_async.io.remote import list_url
+from zephon_async.io.remote import LOCAL, list_url
 from zephon_async.io.stores import LocalStore, MemoryStore, Source, Store
 from zephon_async.kinds import type_name
 
@@ -229,13 +229,13 @@ class Dataset:
 
 def _store(path: str, options: Mapping[str, Any]) -> Store:
     """The files that a path or URL stands for."""
-    scheme = path.partition("://")[0] if "://" in path and not os.path.lexists(path) else ""
-    if scheme and scheme not in ("file", "local"):
+    is_url = "://" in path and not os.path.lexists(path)
+    if is_url and not path.startswith(LOCAL):
         with Access() as access:
             return list_url(path, options, access)
     if options:
         raise RecipeError(f"storage_options ({', '.join(options)}) are for URLs, and {path!r} is a path of this machine")
-    return LocalStore(path.removeprefix(f"{scheme}://") if scheme else path)
+    return LocalStore(path.partition("://")[2] if is_url else path)
 
 
 def _in_memory(name: str, tables: Mapping[str, pa.Table], pins: pa.Schema | None) -> Dataset:

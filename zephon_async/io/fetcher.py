@@ -12,7 +12,8 @@ they are while they are read.
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
@@ -62,6 +63,7 @@ class Extent:
         self._ranges: list[tuple[int, int, memoryview | int]] = []  # begin, end, and the bytes or their place in the spill
         self._dropped = False
         self.nbytes = 0  # in memory
+        self.over = False  # nobody reads it any more
         self.fetched: asyncio.Task[None] | None = None
 
     def put(self, begin: int, piece: bytes | bytearray, spilled: bool) -> int:
@@ -105,6 +107,7 @@ class Held:
         self.where, self.size = source.where, source.size
         self.extents: tuple[Extent, ...] = ()  # replaced on the loop, read by workers
         self.left: set[tuple[int, int]] = set()  # (epoch, lane) that have left it
+        self.users = 0  # who decode, or wait until they can
 
     def read(self, offset: int, length: int) -> bytes:
         for extent in self.extents:
@@ -142,16 +145,22 @@ class Fetcher:
         self.held_bytes = 0
         self.fetched_twice = 0
 
-    async def source(self, d: int, unit: int, blocks: range, need: Need) -> Held:
-        """A source that has what row blocks are decoded from."""
+    @asynccontextmanager
+    async def source(self, d: int, unit: int, blocks: range, need: Need) -> AsyncIterator[Held]:
+        """A source that has what row blocks are decoded from, as long as the context lasts."""
         held = self._of(d, unit)
-        waits = [self._extent(held, d, unit, range(block, block + 1), need).fetched for block in blocks]
-        flights = {flight for flight in waits if flight is not None}
-        if flights:
-            await asyncio.wait(flights)  # who gives up must not spoil it for others
-            for flight in flights:
-                flight.result()
-        return held
+        held.users += 1
+        try:
+            waits = [self._extent(held, d, unit, range(block, block + 1), need).fetched for block in blocks]
+            flights = {flight for flight in waits if flight is not None}
+            if flights:
+                await asyncio.wait(flights)  # who gives up must not spoil it for others
+                for flight in flights:
+                    flight.result()
+            yield held
+        finally:
+            held.users -= 1
+            self._drop_unused(d, unit)
 
     def parts_ahead(self, d: int) -> int:
         """How many row blocks of a dataset a lane should announce."""
@@ -176,23 +185,21 @@ class Fetcher:
         if more and len(there) + len(runs) > 1 and runs and len(runs[-1][1]) < step:
             runs.pop()
         for unit, blocks in runs[: max(0, room - len(there))]:
-            flight = self._extent(self._of(d, unit), d, unit, blocks, need).fetched
-            if flight is not None:
-                flight.add_done_callback(_seen)
+            self._extent(self._of(d, unit), d, unit, blocks, need)
 
     def leave(self, d: int, epoch: int, unit: int, block: int, lane: int, last: bool) -> None:
         """A lane has taken all that it takes of a row block; `last`: of the unit as well, in this epoch."""
         if (held := self._held.get((d, unit))) is None:
             return
         if not self._shapes[d].in_rows:
-            done = [extent for extent in held.extents if extent.blocks[-1] == block]
-            self._drop(held, done)
-            if not held.extents:
-                del self._held[d, unit]
+            for extent in held.extents:
+                extent.over = extent.over or extent.blocks[-1] == block
         elif last:
             held.left.add((epoch, lane))
             if sum(of == epoch for of, _ in held.left) >= self._owners(d, epoch, unit):
-                self._forget((d, unit))
+                for extent in held.extents:
+                    extent.over = True
+        self._drop_unused(d, unit)
 
     def close(self) -> None:
         """Give up what is being fetched, and forget all."""
@@ -212,6 +219,7 @@ class Fetcher:
     def _extent(self, held: Held, d: int, unit: int, blocks: range, need: Need) -> Extent:
         """The extent that has a run of row blocks; a new one begins to be fetched."""
         if (there := held.covering(blocks)) is not None:
+            there.over = False
             return there
         if self._shapes[d].in_rows:
             blocks = range(_blocks(self._reader.datasets[d].catalog().units[unit]))
@@ -221,6 +229,7 @@ class Fetcher:
             self._lost.discard((d, unit))
             self.fetched_twice += 1
         extent.fetched = asyncio.create_task(self._fetch(held, extent, d, unit, need))
+        extent.fetched.add_done_callback(_seen)
         return extent
 
     async def _fetch(self, held: Held, extent: Extent, d: int, unit: int, need: Need) -> None:
@@ -230,7 +239,9 @@ class Fetcher:
                 for begin, end in ranges:
                     tasks.create_task(self._piece(held, extent, begin, end, need, on_grid=not self._shapes[d].in_rows))
         except BaseException as error:
+            extent.fetched = None
             self._drop(held, [extent])  # whoever asks next tries again
+            self._drop_unused(d, unit)
             if isinstance(error, BaseExceptionGroup):
                 raise error.exceptions[0] from None
             raise
@@ -252,9 +263,17 @@ class Fetcher:
         for key, held in list(self._held.items()):
             if self.held_bytes <= self._memory_bytes:
                 return
-            if held is not needed and all(extent.fetched is None for extent in held.extents):
+            if held is not needed and not held.users and all(extent.fetched is None for extent in held.extents):
                 self._lost.add(key)
                 self._forget(key)
+
+    def _drop_unused(self, d: int, unit: int) -> None:
+        """Drop what nobody reads any more, unless somebody is about to."""
+        if (held := self._held.get((d, unit))) is None or held.users:
+            return
+        self._drop(held, [extent for extent in held.extents if extent.over and extent.fetched is None])
+        if not held.extents:
+            del self._held[d, unit]
 
     def _forget(self, key: Key) -> None:
         held = self._held.pop(key)

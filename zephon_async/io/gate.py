@@ -1,7 +1,7 @@
 """How many reads run at once, and which of those that wait is next.
 
-More may run as long as that moves more bytes, fewer when the storage says that it is asked too often. Who is next goes by need:
-smaller is sooner.
+More may run as long as that moves more bytes, fewer when the storage says that it is asked too often, and never so many that they
+bring more bytes at once than there is memory for. Who is next goes by need: smaller is sooner.
 
 Threads: everything belongs to one event loop.
 """
@@ -22,12 +22,12 @@ _STEP = 1.5
 
 
 class Gate:
-    """Lets up to `limit` in at once, which is never above `most`."""
+    """Lets up to `limit` in at once, which is never above `most`, with `room_bytes` in all, or one that is larger."""
 
-    def __init__(self, limit: int = AT_ONCE, most: int = MOST_AT_ONCE) -> None:
-        self.limit, self._most = limit, most
-        self._inside = 0
-        self._waiting: list[tuple[Need, int, asyncio.Future[None]]] = []
+    def __init__(self, limit: int = AT_ONCE, most: int = MOST_AT_ONCE, room_bytes: int = 1 << 30) -> None:
+        self.limit, self._most, self.room_bytes = limit, most, room_bytes
+        self._inside = self._inside_bytes = 0
+        self._waiting: list[tuple[Need, int, int, asyncio.Future[None]]] = []
         self._numbers = count()
         self._rate = 0.0  # bytes a second, in the last window
         self._done = self._bytes = 0  # in this window
@@ -38,25 +38,22 @@ class Gate:
         return f"<Gate {self._inside} of {self.limit} inside, {len(self._waiting)} waiting>"
 
     @asynccontextmanager
-    async def turn(self, need: Need) -> AsyncIterator[None]:
-        """Be inside, as soon as there is room for whoever needs it no sooner than others."""
-        if self._inside >= self.limit or self._waiting:
-            self._full = True
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            heapq.heappush(self._waiting, (need, next(self._numbers), turn))
-            self._let_in()
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
-                    self._leave()
-                raise
-        else:
-            self._inside += 1
+    async def turn(self, need: Need, nbytes: int = 0) -> AsyncIterator[None]:
+        """Be inside with so many bytes, as soon as there is room and whoever needs it sooner is."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (need, next(self._numbers), nbytes, turn))
+        self._let_in()
+        self._full = self._full or not turn.done()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._leave(nbytes)
+            raise
         try:
             yield
         finally:
-            self._leave()
+            self._leave(nbytes)
 
     def moved(self, nbytes: int) -> None:
         """A read is whole. After as many as run at once the limit is looked at."""
@@ -82,13 +79,18 @@ class Gate:
     def _begin(self, rate: float, now: float) -> None:
         self._rate, self._since, self._done, self._bytes, self._full = rate, now, 0, 0, bool(self._waiting)
 
-    def _leave(self) -> None:
+    def _leave(self, nbytes: int) -> None:
         self._inside -= 1
+        self._inside_bytes -= nbytes
         self._let_in()
 
     def _let_in(self) -> None:
         while self._waiting and self._inside < self.limit:
-            _, _, turn = heapq.heappop(self._waiting)
+            _, _, nbytes, turn = self._waiting[0]
             if not turn.done():
+                if self._inside and self._inside_bytes + nbytes > self.room_bytes:
+                    return
                 self._inside += 1
+                self._inside_bytes += nbytes
                 turn.set_result(None)
+            heapq.heappop(self._waiting)

@@ -15,6 +15,9 @@ from zephon_async.io.access import Access, Place, Range
 from zephon_async.io.catalog import Shard
 from zephon_async.io.stores import Object, is_pattern, scheme_of
 
+LOCAL = ("file://", "local://")
+"""What URLs of this machine begin with."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RemoteSource:

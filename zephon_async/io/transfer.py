@@ -56,11 +56,11 @@ class Counted:
 class Transfer:
     """What is asked of one connection."""
 
-    def __init__(self, root: str, connection: Connection, patience: Patience, counted: Counted) -> None:
-        """root: of its URLs, for messages."""
+    def __init__(self, root: str, connection: Connection, patience: Patience, counted: Counted, room_bytes: int = 1 << 30) -> None:
+        """root: of its URLs, for messages. room_bytes: that may be on their way at once."""
         self.connection, self.counted = connection, counted
         self._root, self._patience = root, patience
-        self.gate = Gate()
+        self.gate = Gate(room_bytes=room_bytes)
         self._took: dict[int, deque[float]] = {}  # seconds of reads, by about their size
         self._hedges = 1.0  # that may be made now
 
@@ -99,14 +99,16 @@ class Transfer:
 
         return await self.persist(where, prefix, once, (0,), lambda: 0)
 
-    async def persist(self, where: str, key: str, once: Callable[[], Awaitable[T]], need: Need, got: Callable[[], int]) -> T:
-        """The first attempt that does not fail. got: bytes that have come so far."""
+    async def persist(
+        self, where: str, key: str, once: Callable[[], Awaitable[T]], need: Need, got: Callable[[], int], nbytes: int = 0
+    ) -> T:
+        """The first attempt that does not fail. got: bytes that have come so far, of so many."""
         attempts, asked, since, before = 0, 0, monotonic(), 0
         while True:
             asked += 1
             self.counted.requests += 1
             try:
-                async with self.gate.turn(need):
+                async with self.gate.turn(need, nbytes):
                     return await once()
             except Fault as raised:
                 fault = raised
@@ -151,13 +153,13 @@ class _Read:
 
     def __init__(self, of: Transfer, where: str, found: Object, offset: int, length: int, need: Need) -> None:
         self._of, self._where, self._found, self._offset, self.length, self._need = of, where, found, offset, length, need
-        self._buffer, self._got = bytearray(length), 0
+        self._buffer, self._got = bytearray(), 0
         self._since = 0.0
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.task = asyncio.ensure_future(self._all())
 
     async def _all(self) -> bytearray:
-        await self._of.persist(self._where, self._found.key, self._once, self._need, lambda: self._got)
+        await self._of.persist(self._where, self._found.key, self._once, self._need, lambda: self._got, self.length)
         self._of.took(self.length, monotonic() - self._since)
         return self._buffer
 
@@ -165,6 +167,8 @@ class _Read:
         if not self.begun.done():
             self.begun.set_result(None)
         self._since = monotonic()
+        if not self._buffer:
+            self._buffer = bytearray(self.length)  # memory for it only now
         left = self.length - self._got
         if not left:
             return
