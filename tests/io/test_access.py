@@ -694,3 +694,21 @@ def test_at_once_raises_the_first_error_and_begins_no_more() -> None:
     with pytest.raises(ShardError, match=r"^the third$"):
         at_once(call, range(10_000))
     assert len(begun) < 10_000
+
+
+def test_at_once_does_not_wait_for_others_when_one_has_failed() -> None:
+    """They may be waiting for a storage that does not answer, which is closed behind it."""
+    begun, leave, went = threading.Event(), threading.Event(), list[int]()
+
+    def call(n: int) -> None:
+        if n == 0:
+            assert begun.wait(T_S)
+            raise KeyboardInterrupt
+        begun.set()
+        assert leave.wait(T_S)
+        went.append(n)
+
+    with pytest.raises(KeyboardInterrupt):
+        at_once(call, range(2))
+    assert went == []
+    leave.set()

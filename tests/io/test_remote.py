@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import tempfile
 from collections import deque
 from collections.abc import Callable
@@ -433,6 +434,15 @@ def test_an_object_that_changed_since_it_was_listed(storage: Storage) -> None:
     del storage.objects["x/a.jsonl"]
     with pytest.raises(ShardError, match=r"shard 'a\.jsonl': fake://b/x/a\.jsonl is not there"):
         source.read(0, 1)
+
+
+def test_it_travels_to_other_processes(storage: Storage) -> None:
+    fill(storage, "x/a.jsonl", "x/.b", "x/y/c.jsonl")
+    dataset = Dataset.from_path("d", "fake://b/x", storage_options={"key": "k"})
+    moved = pickle.loads(pickle.dumps(dataset))
+    assert (moved.shards, moved.ignored) == (dataset.shards, dataset.ignored)
+    assert moved.open(0).place == dataset.open(0).place  # type: ignore[attr-defined]
+    assert whole(moved).column("text") == ["x/a.jsonl", "x/y/c.jsonl"]
 
 
 # Pipelines

@@ -527,6 +527,32 @@ def test_the_second_is_tried_again_too(time: Time) -> None:
     run(main)
 
 
+@pytest.mark.parametrize("kind", [Kind.SLOW_DOWN, Kind.TRANSIENT])
+def test_a_read_that_pauses_is_not_made_twice(kind: Kind, time: Time, monkeypatch: pytest.MonkeyPatch) -> None:  # C01
+    """The storage has asked to wait: then nothing more is asked of it."""
+
+    async def main() -> None:
+        storage = storage_of()
+        transfer = transfer_of(storage)
+        await warm(transfer, storage)
+        rested: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def rest(seconds: float) -> None:
+            assert seconds == 10.0
+            await rested
+
+        monkeypatch.setattr(asyncio, "sleep", rest)
+        storage.faults.append(Fault(kind, "busy", status=503, retry_after_s=10.0))
+        reading = asyncio.create_task(read(transfer, storage))
+        await turns(50)
+        assert len(storage.calls) == 1
+        rested.set_result(None)
+        assert await reading == BODY
+        assert transfer.counted == Counted(requests=2, bytes=len(BODY), retries=1)
+
+    run(main)
+
+
 def test_one_in_ten_is_made_twice_at_most(time: Time) -> None:
     async def main() -> None:
         storage = storage_of()
@@ -606,6 +632,27 @@ def test_whoever_needs_it_sooner_is_read_first(time: Time) -> None:
         held.futures[0].set_result(None)
         await asyncio.gather(*readings)
         assert [call.offset for call in storage.calls] == [0, 1, 3, 7, 9]
+
+    run(main)
+
+
+def test_no_more_bytes_are_on_their_way_than_there_is_room_for(time: Time) -> None:
+    async def main() -> None:
+        storage = storage_of()
+        transfer = Transfer("fake://b/", FakeConnection(storage), Patience(), Counted(), room_bytes=100)
+        held = Held(storage)
+        readings = [asyncio.create_task(read(transfer, storage, 0, length, n)) for n, length in enumerate((60, 40, 1, 900, 0, 99))]
+        seen: list[list[int]] = []
+        while not all(reading.done() for reading in readings):
+            await turns()
+            now = [n for n, future in held.futures.items() if not future.done()]
+            seen.append([storage.calls[n].length for n in now])
+            for n in now:
+                held.futures[n].set_result(None)
+            await turns()
+        assert [each for each in seen if each] == [[60, 40], [1], [900], [99]]
+        assert [reading.result() for reading in readings] == [BODY[:length] for length in (60, 40, 1, 900, 0, 99)]
+        assert repr(transfer.gate) == "<Gate 0 of 16 inside, 0 waiting>"
 
     run(main)
 

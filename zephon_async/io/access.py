@@ -294,10 +294,15 @@ def _in_order(options: Any) -> Any:
 
 
 def at_once(call: Callable[[N], T], numbers: Iterable[N]) -> list[T]:
-    """What a call that waits gives for each of several, many at once, in their order. The first that fails is raised."""
-    with ThreadPoolExecutor(_WAIT_AT_ONCE, "zephon-waits") as pool:
-        try:
-            return list(pool.map(call, numbers))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    """What a call that waits gives for each of several, many at once, in their order. The first that fails is raised.
+
+    Those that still wait for a storage then are not waited for: they end when it is closed.
+    """
+    pool = ThreadPoolExecutor(_WAIT_AT_ONCE, "zephon-waits")
+    try:
+        found = list(pool.map(call, numbers))
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+    return found

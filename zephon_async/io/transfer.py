@@ -136,7 +136,7 @@ class Transfer:
         waits: list[asyncio.Future[Any]] = [read.task, read.begun]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait([read.task], timeout=_SLOW * median(took))
-        if read.task.done() or self._hedges < 1:
+        if read.task.done() or not read.asking or self._hedges < 1:  # in a pause nothing more is asked of the storage
             return False
         self._hedges -= 1
         return True
@@ -155,6 +155,7 @@ class _Read:
         self._of, self._where, self._found, self._offset, self.length, self._need = of, where, found, offset, length, need
         self._buffer, self._got = bytearray(), 0
         self._since = 0.0
+        self.asking = False
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.task = asyncio.ensure_future(self._all())
 
@@ -172,11 +173,14 @@ class _Read:
         left = self.length - self._got
         if not left:
             return
+        self.asking = True
         try:
             await self._of.connection.read(self._found.key, self._offset + self._got, left, self._found.tag, self._take)
         except Fault as fault:
             if fault.kind is not Kind.TRANSIENT or self._got != self.length:  # else it broke behind the last byte
                 raise
+        finally:
+            self.asking = False
         if self._got != self.length:
             raise Fault(Kind.TRANSIENT, f"the body has {self._got:,} of {self.length:,} bytes")
 
