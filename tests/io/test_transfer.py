@@ -4,110 +4,31 @@ Time is a number that pauses move, so nothing here waits.
 """
 
 import asyncio
-import gc
-import random
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fake_storage import Call, Cut, FakeConnection, Storage
+from tests.transfers import BODY, WHERE, Held, Time, passing, patched, read, run, said, storage_of, transfer_of, turns, warm
 from zephon_async.errors import ShardError
-from zephon_async.io import transfer as module
 from zephon_async.io.stores import Fault, Kind, Object
 from zephon_async.io.transfer import Counted, Patience, Transfer
 
-T = TypeVar("T")
-WHERE = "dataset 'd', shard 'a'"
-BODY = bytes(range(251)) * 4
 FINAL = {
     Kind.MISSING: "is not there",
     Kind.FORBIDDEN: "may not be read with these credentials",
     Kind.CHANGED: "has changed since it was listed; start again, or put the object back",
     Kind.REFUSED: "cannot be read",
 }
-_sleep = asyncio.sleep
-
-
-class Time:
-    """Seconds that pauses move. paused: the pauses. even: pauses are not made different."""
-
-    def __init__(self) -> None:
-        self.now, self.paused, self.even = 0.0, list[float](), True
-
-    def __call__(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.paused.append(seconds)
-        self.now += seconds
-        await _sleep(0)
 
 
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
-    time, uniform = Time(), random.uniform
-    monkeypatch.setattr(module, "monotonic", time)
-    monkeypatch.setattr(asyncio, "sleep", time.sleep)
-    monkeypatch.setattr(random, "uniform", lambda low, high: 1.0 if time.even else uniform(low, high))
-    return time
-
-
-def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run it on a loop of its own; nothing may be left there, and nothing be complained of."""
-    complaints: list[dict[str, Any]] = []
-
-    async def guarded() -> T:
-        asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
-        found = await main()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-        gc.collect()
-        return found
-
-    found = asyncio.run(guarded())
-    assert complaints == []
-    return found
-
-
-async def turns(n: int = 20) -> None:
-    """Let everything run that can."""
-    for _ in range(n):
-        await _sleep(0)
-
-
-def storage_of(*faults: Fault | Cut | None, body: bytes = BODY, **settings: Any) -> Storage:
-    return Storage({"a": body}, deque(faults), **settings)
-
-
-def transfer_of(storage: Storage, **patience: Any) -> Transfer:
-    return Transfer("fake://b/", FakeConnection(storage), Patience(**patience), Counted())
-
-
-async def read(transfer: Transfer, storage: Storage, offset: int = 0, length: int | None = None, need: int = 0) -> bytes:
-    found = storage.object("a")
-    return bytes(await transfer.read(WHERE, found, offset, found.size - offset if length is None else length, (need,)))
-
-
-def said(storage: Storage, **patience: Any) -> str:
-    """The message of the error in which a read ends."""
-
-    async def main() -> str:
-        transfer = transfer_of(storage, **patience)
-        with pytest.raises(ShardError) as caught:
-            await read(transfer, storage)
-        assert isinstance(caught.value.__cause__, Fault)
-        assert repr(transfer.gate).endswith(" 0 waiting>")
-        assert repr(transfer.gate).startswith("<Gate 0 of ")
-        return str(caught.value)
-
-    return run(main)
-
-
-def passing(text: str = "slow", **settings: Any) -> Fault:
-    return Fault(Kind.TRANSIENT, text, **settings)
+    return patched(monkeypatch)
 
 
 # Trying again
@@ -230,6 +151,89 @@ def test_another_error_is_raised_as_it_is(time: Time, monkeypatch: pytest.Monkey
     run(main)
 
 
+class Timers:
+    """What the loop is asked to call later, which the test calls when it likes."""
+
+    def __init__(self) -> None:
+        self.pending: list[tuple[float, Callable[..., object], tuple[Any, ...]]] = []
+        asyncio.get_running_loop().call_later = self._call_later  # type: ignore[method-assign,assignment]
+
+    def _call_later(self, seconds: float, call: Callable[..., object], *args: Any) -> asyncio.Handle:
+        self.pending.append((seconds, call, args))
+        return asyncio.Handle(call, args, asyncio.get_running_loop())
+
+    def fire(self) -> float:
+        """Call the last one; gives after how many seconds that is."""
+        seconds, call, args = self.pending.pop()
+        call(*args)
+        return seconds
+
+
+@pytest.mark.parametrize("what", ["read", "look", "pages"])
+def test_an_attempt_in_which_nothing_comes_is_given_up(what: str, time: Time) -> None:  # C04
+    async def main() -> None:
+        timers = Timers()
+        storage = storage_of()
+        held = Held(storage, let=lambda number: number == 1)
+        transfer = transfer_of(storage, timeout_s=7)
+        asked: Callable[[], Coroutine[Any, Any, object]] = {
+            "read": lambda: read(transfer, storage),
+            "look": lambda: transfer.look(WHERE, "a"),
+            "pages": lambda: transfer.pages(WHERE, "a"),
+        }[what]
+        found = {"read": BODY, "look": storage.object("a"), "pages": [storage.object("a")]}[what]
+        asking = asyncio.ensure_future(asked())
+        await turns()
+        assert timers.fire() == 7
+        assert await asking == found  # the second attempt is let through
+        assert held.futures[0].cancelled()
+        assert transfer.counted.retries == 1
+        asking = asyncio.ensure_future(asked())
+        await turns()
+        time.now += 7
+        timers.fire()
+        with pytest.raises(ShardError) as caught:
+            await asking
+        assert str(caught.value) == f"{WHERE}: fake://b/a cannot be read: nothing came for 7 s"
+        assert repr(transfer.gate) == "<Gate 0 of 16 inside, 0 waiting>"
+
+    run(main)
+
+
+def test_an_attempt_in_which_something_comes_is_not(time: Time) -> None:
+    async def main() -> None:
+        timers = Timers()
+        storage = Storage({f"k{n}": b"1" for n in range(5)}, page=1)
+        held = Held(storage)
+        transfer = transfer_of(storage)
+        listing = asyncio.create_task(transfer.pages(WHERE, "k"))
+        for n in range(5):
+            await turns()
+            held.futures[n].set_result(None)
+            await turns()
+            if n < 4:
+                assert timers.fire() == 180
+        assert [found.key for found in await listing] == list(storage.objects)
+        assert transfer.counted == Counted(requests=5)
+
+    run(main)
+
+
+def test_a_time_out_of_the_library_is_its_own(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        storage = storage_of()
+        transfer = transfer_of(storage)
+
+        async def broken(*_: object) -> None:
+            raise TimeoutError("theirs")
+
+        monkeypatch.setattr(transfer.connection, "read", broken)
+        with pytest.raises(TimeoutError, match=r"^theirs$"):
+            await read(transfer, storage)
+
+    run(main)
+
+
 # Bodies that end early, or do not end
 
 
@@ -241,7 +245,6 @@ def test_another_error_is_raised_as_it_is(time: Time, monkeypatch: pytest.Monkey
 )
 def test_a_body_cut_anywhere_comes_whole(size: int, cuts: list[int], piece: int, begin: int) -> None:  # C02
     body = bytes(n * n % 251 for n in range(size + begin))
-    time = Time()
 
     async def main() -> None:
         storage = storage_of(*[Cut(after, passing("reset")) for after in cuts], body=body, piece=piece)
@@ -255,8 +258,7 @@ def test_a_body_cut_anywhere_comes_whole(size: int, cuts: list[int], piece: int,
         assert transfer.counted.bytes == size
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(asyncio, "sleep", time.sleep)
-        patch.setattr(module, "monotonic", time)
+        patched(patch)
         run(main)
 
 
@@ -324,248 +326,6 @@ def test_empty_pieces_are_nothing(time: Time) -> None:
     async def main() -> None:
         transfer = odd(lambda number, at, length: [b"", b"12", b"", b"34", b""])
         assert bytes(await transfer.read(WHERE, Object("a", 10, ""), 2, 4, (0,))) == b"1234"
-
-    run(main)
-
-
-# Reads made twice
-
-
-class Held:
-    """Futures in which reads are stopped, by the number of the request; `let` lets others pass."""
-
-    def __init__(self, storage: Storage, let: Callable[[int], bool] = lambda number: False) -> None:
-        self.futures: dict[int, asyncio.Future[None]] = {}
-        self._number, self._let = -1, let
-        storage.hold = self._hold
-
-    def _hold(self, call: Call) -> "asyncio.Future[None] | None":
-        self._number += 1
-        if self._let(self._number):
-            return None
-        self.futures[self._number] = asyncio.get_running_loop().create_future()
-        return self.futures[self._number]
-
-
-async def warm(transfer: Transfer, storage: Storage, n: int = 16) -> None:
-    """So many reads of the size of BODY, which are done at once: whatever is not is slow."""
-    for _ in range(n):
-        assert await read(transfer, storage) == BODY
-    storage.calls.clear()
-    transfer.counted.requests = transfer.counted.bytes = 0
-
-
-def test_no_read_is_made_twice_before_enough_were_seen(time: Time) -> None:
-    async def main() -> None:
-        storage = storage_of()
-        transfer = transfer_of(storage)
-        await warm(transfer, storage, 15)
-        held = Held(storage)
-        reading = asyncio.create_task(read(transfer, storage))
-        await turns()
-        assert len(storage.calls) == 1
-        held.futures[0].set_result(None)
-        assert await reading == BODY
-        assert transfer.counted == Counted(requests=1, bytes=len(BODY))
-
-    run(main)
-
-
-@pytest.mark.parametrize(("length", "hedges"), [(BODY.__len__(), False), (64, True)])
-def test_no_read_is_made_twice_where_that_is_off_or_others_were_of_another_size(length: int, hedges: bool, time: Time) -> None:
-    async def main() -> None:
-        storage = storage_of()
-        transfer = transfer_of(storage, hedges=hedges)
-        await warm(transfer, storage)
-        held = Held(storage)
-        reading = asyncio.create_task(read(transfer, storage, 0, length))
-        await turns()
-        assert len(storage.calls) == 1
-        held.futures[0].set_result(None)
-        assert await reading == BODY[:length]
-
-    run(main)
-
-
-@pytest.mark.parametrize("winner", [0, 1])
-def test_the_first_that_is_whole_is_taken_and_the_other_given_up(winner: int, time: Time) -> None:
-    async def main() -> None:
-        storage = storage_of()
-        transfer = transfer_of(storage)
-        await warm(transfer, storage)
-        held = Held(storage)
-        reading = asyncio.create_task(read(transfer, storage))
-        await turns()
-        assert storage.calls == [Call("read", "a", 0, len(BODY))] * 2
-        assert repr(transfer.gate) == "<Gate 2 of 16 inside, 0 waiting>"
-        held.futures[winner].set_result(None)
-        assert await reading == BODY
-        assert held.futures[1 - winner].cancelled()
-        assert repr(transfer.gate) == "<Gate 0 of 16 inside, 0 waiting>"
-        assert transfer.counted == Counted(requests=2, bytes=len(BODY), hedges=1)
-
-    run(main)
-
-
-def test_both_whole_at_once(time: Time) -> None:
-    async def main() -> None:
-        storage = storage_of()
-        transfer = transfer_of(storage)
-        await warm(transfer, storage)
-        held = Held(storage)
-        reading = asyncio.create_task(read(transfer, storage))
-        await turns()
-        for future in held.futures.values():
-            future.set_result(None)
-        assert await reading == BODY
-        assert repr(transfer.gate) == "<Gate 0 of 16 inside, 0 waiting>"
-
-    run(main)
-
-
-@given(st.lists(st.tuples(st.booleans(), st.integers(1, 400)), max_size=12), st.booleans())
-def test_what_two_reads_give_is_never_mixed(pieces: list[tuple[bool, int]], last: bool) -> None:
-    """The storage gives other bytes to each of two requests, some to the one, some to the other, and then all to one of them."""
-    size = 1_000
-    time = Time()
-
-    class Stepped(FakeConnection):
-        sinks: list[Callable[[bytes], object]]
-        left: list[int]
-        done: list["asyncio.Future[None]"]
-
-        async def read(self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object]) -> None:
-            self.sinks.append(sink)
-            self.left.append(length)
-            self.done.append(asyncio.get_running_loop().create_future())
-            await self.done[-1]
-
-    async def main() -> None:
-        connection = Stepped(storage_of())
-        connection.sinks, connection.left, connection.done = [], [], []
-        transfer = Transfer("fake://b/", connection, Patience(), Counted())
-        for _ in range(16):
-            transfer.took(size, 0.0)
-        reading = asyncio.create_task(transfer.read(WHERE, Object("a", size, "t"), 0, size, (0,)))
-        await turns()
-        assert len(connection.sinks) == 2
-
-        def give(to: int, nbytes: int) -> None:
-            nbytes = min(nbytes, connection.left[to])
-            connection.left[to] -= nbytes
-            connection.sinks[to](b"ab"[to : to + 1] * nbytes)
-
-        for to, nbytes in pieces:
-            if connection.left[to] > nbytes:  # neither is whole before the last
-                give(to, nbytes)
-                await turns(2)
-        give(last, size)
-        connection.done[last].set_result(None)
-        assert bytes(await reading) == b"ab"[last : last + 1] * size
-        assert connection.done[not last].cancelled()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "monotonic", time)
-        run(main)
-
-
-@pytest.mark.parametrize("failing", [0, 1])
-@pytest.mark.parametrize("kind", [Kind.REFUSED, Kind.MISSING])
-def test_one_that_fails_does_not_spoil_the_other(failing: int, kind: Kind, time: Time) -> None:
-    async def main() -> None:
-        storage = storage_of()
-        transfer = transfer_of(storage)
-        await warm(transfer, storage)
-        held = Held(storage)
-        storage.faults.extend([None] * failing + [Fault(kind, "no")])
-        reading = asyncio.create_task(read(transfer, storage))
-        await turns()
-        held.futures[failing].set_result(None)
-        await turns()
-        assert not reading.done()
-        held.futures[1 - failing].set_result(None)
-        assert await reading == BODY
-        assert repr(transfer.gate) == "<Gate 0 of 16 inside, 0 waiting>"
-        assert transfer.counted == Counted(requests=2, bytes=len(BODY), hedges=1)
-
-    run(main)
-
-
-@pytest.mark.parametrize("at_once", [False, True])
-def test_both_fail(at_once: bool, time: Time) -> None:
-    async def main() -> None:
-        storage = storage_of()
-        transfer = transfer_of(storage)
-        await warm(transfer, storage)
-        held = Held(storage)
-        storage.fault = lambda call: Fault(Kind.MISSING, "gone")
-        reading = asyncio.create_task(read(transfer, storage))
-        await turns()
-        held.futures[0].set_result(None)
-        if not at_once:
-            await turns()
-        held.futures[1].set_result(None)
-        with pytest.raises(ShardError, match=r"^dataset 'd', shard 'a': fake://b/a is not there: gone$"):
-            await reading
-        assert repr(transfer.gate) == "<Gate 0 of 16 inside, 0 waiting>"
-
-    run(main)
-
-
-def test_the_second_is_tried_again_too(time: Time) -> None:
-    async def main() -> None:
-        storage = storage_of()
-        transfer = transfer_of(storage)
-        await warm(transfer, storage)
-        held = Held(storage, let=lambda number: number > 0)
-        storage.faults.extend([None, Cut(300, passing()), Cut(1, passing())])
-        assert await read(transfer, storage) == BODY
-        assert held.futures[0].cancelled()
-        assert [(call.offset, call.length) for call in storage.calls] == [(0, 1_004), (0, 1_004), (300, 704), (301, 703)]
-        assert transfer.counted == Counted(requests=4, bytes=len(BODY), retries=2, hedges=1)
-
-    run(main)
-
-
-@pytest.mark.parametrize("kind", [Kind.SLOW_DOWN, Kind.TRANSIENT])
-def test_a_read_that_pauses_is_not_made_twice(kind: Kind, time: Time, monkeypatch: pytest.MonkeyPatch) -> None:  # C01
-    """The storage has asked to wait: then nothing more is asked of it."""
-
-    async def main() -> None:
-        storage = storage_of()
-        transfer = transfer_of(storage)
-        await warm(transfer, storage)
-        rested: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        async def rest(seconds: float) -> None:
-            assert seconds == 10.0
-            await rested
-
-        monkeypatch.setattr(asyncio, "sleep", rest)
-        storage.faults.append(Fault(kind, "busy", status=503, retry_after_s=10.0))
-        reading = asyncio.create_task(read(transfer, storage))
-        await turns(50)
-        assert len(storage.calls) == 1
-        rested.set_result(None)
-        assert await reading == BODY
-        assert transfer.counted == Counted(requests=2, bytes=len(BODY), retries=1)
-
-    run(main)
-
-
-def test_one_in_ten_is_made_twice_at_most(time: Time) -> None:
-    async def main() -> None:
-        storage = storage_of()
-        transfer = transfer_of(storage)
-        await warm(transfer, storage)
-        for _ in range(100):
-            held = Held(storage)
-            reading = asyncio.create_task(read(transfer, storage))
-            await turns()
-            held.futures[0].set_result(None)
-            assert await reading == BODY
-        assert len(storage.calls) == 100 + transfer.counted.hedges
-        assert 11 <= transfer.counted.hedges <= 1 + 116 // 10
 
     run(main)
 

@@ -1,9 +1,9 @@
 """Reads of objects that arrive: retries and hedges over the attempts of a `Connection`.
 
 A fault that may pass is tried again after a pause that doubles, differs from reader to reader, and is at least what the storage
-asked for; a body that ended early goes on where it stopped. A read that takes much longer than others of its size is made a second
-time beside itself, and whichever is whole first is taken, never a part of each. What cannot be had is a `ShardError` that says what
-the storage said, how often it was asked, and by which request.
+asked for; a body that ended early goes on where it stopped, and an attempt in which nothing comes any more is given up. A read that
+takes much longer than others of its size is made a second time beside itself, and whichever is whole first is taken, never parts of
+both. What cannot be had is a `ShardError` that says what the storage said, how often it was asked, and by which request.
 
 Threads: everything belongs to the loop of the connection; `counted` is read from any thread, one number at a time.
 """
@@ -90,26 +90,28 @@ class Transfer:
     async def pages(self, where: str, prefix: str) -> list[Object]:
         """All objects whose keys begin with a prefix."""
 
+        pages: list[Sequence[Object]] = []
+
         async def once() -> list[Object]:
-            pages: list[Sequence[Object]] = []
+            pages.clear()
             async for page in self.connection.pages(prefix):
                 self.counted.requests += bool(pages)  # the first is the attempt itself
                 pages.append(page)
             return [found for page in pages for found in page]
 
-        return await self.persist(where, prefix, once, (0,), lambda: 0)
+        return await self.persist(where, prefix, once, (0,), lambda: len(pages))
 
     async def persist(
         self, where: str, key: str, once: Callable[[], Awaitable[T]], need: Need, got: Callable[[], int], nbytes: int = 0
     ) -> T:
-        """The first attempt that does not fail. got: bytes that have come so far, of so many."""
+        """The first attempt that does not fail. got: bytes (or pages) that have come so far, of so many."""
         attempts, asked, since, before = 0, 0, monotonic(), 0
         while True:
             asked += 1
             self.counted.requests += 1
             try:
                 async with self.gate.turn(need, nbytes):
-                    return await once()
+                    return await self._in_time(once, got)
             except Fault as raised:
                 fault = raised
             if got() - before >= _PROGRESS:
@@ -127,6 +129,29 @@ class Transfer:
                 raise ShardError(f"{where}: {self._root}{key} {what}: {fault}{times}") from fault
             self.counted.retries += 1
             await asyncio.sleep(pause_s)
+
+    async def _in_time(self, once: Callable[[], Awaitable[T]], got: Callable[[], int]) -> T:
+        """One attempt; one in which nothing comes any more is a fault, whatever time-outs its library has."""
+        loop, wait_s = asyncio.get_running_loop(), self._patience.timeout_s
+        timer: asyncio.TimerHandle
+
+        def look(before: int) -> None:
+            nonlocal timer
+            if got() == before:
+                limit.reschedule(loop.time())
+            else:
+                timer = loop.call_later(wait_s, look, got())
+
+        timer = loop.call_later(wait_s, look, got())
+        try:
+            async with asyncio.timeout(None) as limit:
+                return await once()
+        except TimeoutError:
+            if limit.expired():
+                raise Fault(Kind.TRANSIENT, f"nothing came for {wait_s:g} s") from None
+            raise
+        finally:
+            timer.cancel()
 
     async def _is_slow(self, read: "_Read") -> bool:
         """Wait until a read is done or slow, and may be hedged."""
