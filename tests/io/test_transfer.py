@@ -4,6 +4,7 @@ Time is a number that pauses move, so nothing here waits.
 """
 
 import asyncio
+import gc
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -16,7 +17,7 @@ from tests.fake_storage import Call, Cut, FakeConnection, Storage
 from tests.transfers import BODY, WHERE, Held, Time, passing, patched, read, run, said, storage_of, transfer_of, turns, warm
 from zephon_async.errors import ShardError
 from zephon_async.io.stores import Fault, Kind, Object
-from zephon_async.io.transfer import Counted, Patience, Transfer
+from zephon_async.io.transfer import Counted, Patience, Transfer, _Read
 
 FINAL = {
     Kind.MISSING: "is not there",
@@ -361,12 +362,12 @@ def test_a_read_that_is_cancelled_anywhere_leaves_nothing(hedged: bool, time: Ti
     run(main)
 
 
-@pytest.mark.parametrize("limit", [1, 2])
-def test_many_that_are_cancelled_in_turn_leave_the_gate_open(limit: int, time: Time) -> None:
+@pytest.mark.parametrize(("limit", "room_bytes"), [(1, 1_000), (2, 1_000), (16, 25), (16, 5)])
+def test_many_that_are_cancelled_in_turn_leave_the_gate_open(limit: int, room_bytes: int, time: Time) -> None:
     async def main() -> None:
         storage = storage_of(fault=lambda call: passing() if call.offset % 2 else None)
         transfer = transfer_of(storage)
-        transfer.gate.limit = limit
+        transfer.gate.limit, transfer.gate.room_bytes = limit, room_bytes
         for n in range(40):
             readings = [asyncio.create_task(read(transfer, storage, at, 10)) for at in range(8)]
             for reading in readings:
@@ -413,6 +414,27 @@ def test_no_more_bytes_are_on_their_way_than_there_is_room_for(time: Time) -> No
         assert [each for each in seen if each] == [[60, 40], [1], [900], [99]]
         assert [reading.result() for reading in readings] == [BODY[:length] for length in (60, 40, 1, 900, 0, 99)]
         assert repr(transfer.gate) == "<Gate 0 of 16 inside, 0 waiting>"
+
+    run(main)
+
+
+@pytest.mark.parametrize("came", [0, 3, 999])
+def test_no_memory_is_held_during_a_pause_but_for_what_came(came: int, time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        storage = storage_of(*[Cut(came, passing())] * 20)
+        transfer = transfer_of(storage)
+        rested: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def rest(seconds: float) -> None:
+            await rested
+
+        monkeypatch.setattr(asyncio, "sleep", rest)
+        readings = [asyncio.create_task(read(transfer, storage)) for _ in range(20)]
+        await turns(200)
+        buffers = [len(each._buffer) for each in gc.get_objects() if isinstance(each, _Read) and not each.task.done()]
+        assert buffers == [came] * 20
+        rested.set_result(None)
+        assert await asyncio.gather(*readings) == [BODY] * 20
 
     run(main)
 

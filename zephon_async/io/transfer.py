@@ -193,8 +193,10 @@ class _Read:
         if not self.begun.done():
             self.begun.set_result(None)
         self._since = monotonic()
-        if not self._buffer:
-            self._buffer = bytearray(self.length)  # memory for it only now
+        if len(self._buffer) < self.length:  # memory for it only while it has its turn
+            whole = bytearray(self.length)
+            whole[: self._got] = self._buffer
+            self._buffer = whole
         left = self.length - self._got
         if not left:
             return
@@ -203,10 +205,12 @@ class _Read:
             await self._of.connection.read(self._found.key, self._offset + self._got, left, self._found.tag, self._take)
         except Fault as fault:
             if fault.kind is not Kind.TRANSIENT or self._got != self.length:  # else it broke behind the last byte
+                del self._buffer[self._got :]
                 raise
         finally:
             self.asking = False
         if self._got != self.length:
+            del self._buffer[self._got :]
             raise Fault(Kind.TRANSIENT, f"the body has {self._got:,} of {self.length:,} bytes")
 
     def _take(self, piece: bytes) -> None:
