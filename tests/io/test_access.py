@@ -210,6 +210,13 @@ def test_it_is_bounded_and_the_oldest_is_forgotten(storage: Storage) -> None:
         assert access.held_bytes == 100
 
 
+def test_what_is_read_piece_by_piece_comes_in_larger_ones(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_IN_ORDER", 1_000)
+    with Access() as access:
+        assert b"".join(access.read(wanted(storage, at, 250)) for at in range(0, 5_000, 250)) == BODY
+        assert reads(storage) == [(0, 250), (250, 1_000), (1_250, 1_000), (2_250, 1_000), (3_250, 1_000), (4_250, 750)]
+
+
 def test_the_same_again_is_held_once(storage: Storage) -> None:
     with Access() as access, ThreadPoolExecutor(8) as pool:
         ready = threading.Barrier(8)

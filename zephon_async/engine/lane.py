@@ -72,6 +72,7 @@ class Lane:
         self._standing_bytes: dict[int, int] = {}  # of these row blocks
         self._epochs: dict[int, int] = {}  # that they are read for
         self._unread: dict[int, int] = {}  # parts of each dataset until more of it is to be read ahead
+        self._unfetched: dict[int, int] = {}  # and until more is to be fetched ahead
         self._trail = Trail(cursor, shared.chain.passing)
         self._serials = shared.chain.serials(number, cursor)
         self._dry = Dry(number, shared.chain, shared.plan.rule.turn) if shared.plan.rule.epochs is None else None
@@ -220,6 +221,8 @@ class Lane:
         missing = draw.missing()
         for d, _, part in missing:
             self._shared.blocks.prefetch(d, [(part.unit, part.block)])
+            if d not in self._standing:  # its first: what follows is fetched at the same time
+                self._fetch_ahead(draw, d)
         for d, epoch, part in missing:
             block = await self._block(d, part.unit, part.block, blocks)
             index = self._shared.plan.datasets[d].select(part, epoch, block)
@@ -231,6 +234,7 @@ class Lane:
             self._epochs[d] = epoch
             draw.supply(d, block.sizes[index])
             self._read_ahead(draw, d, block.nbytes)
+            self._fetch_ahead(draw, d)
 
     def _leave(self, d: int, unit: int, epoch: int) -> None:
         """A dataset goes on to another row block, of a unit in an epoch."""
@@ -246,13 +250,20 @@ class Lane:
         self._unread[d] = self._unread.get(d, 0) - 1
         if self._unread[d] <= 0:
             coming = [(part.unit, part.block) for part in draw.coming(d, ahead)]
-            microbatch, lane = self._need(self._in_flight)
-            later = (microbatch + 1, lane)  # behind the chunk that is drawn now
-            self._shared.blocks.prefetch(d, coming, later)
-            if (fetcher := self._shared.blocks.fetches(d)) is not None:
-                further = draw.coming(d, fetcher.parts_ahead(d))
-                fetcher.ahead(d, [(part.unit, part.block) for part in further], (*later, 1))
+            self._shared.blocks.prefetch(d, coming, self._later())
             self._unread[d] = ahead // READS_AHEAD
+
+    def _fetch_ahead(self, draw: Draw, d: int) -> None:
+        """Let what comes of a remote dataset be fetched; an extent at a time, so only every so often."""
+        self._unfetched[d] = self._unfetched.get(d, 0) - 1
+        if self._unfetched[d] <= 0 and (fetcher := self._shared.blocks.fetches(d)) is not None:
+            coming = draw.coming(d, fetcher.parts_ahead(d))
+            self._unfetched[d] = fetcher.ahead(d, [(part.unit, part.block) for part in coming], (*self._later(), 1))
+
+    def _later(self) -> Need:
+        """How soon what is read ahead is needed: behind the chunk that is drawn now."""
+        microbatch, lane = self._need(self._in_flight)
+        return microbatch + 1, lane
 
     async def _block(self, d: int, unit: int, number: int, blocks: dict[Place, Block]) -> Block:
         key = (d, unit, number)

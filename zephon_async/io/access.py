@@ -32,6 +32,7 @@ N = TypeVar("N")
 T = TypeVar("T")
 NOW = (-1,)
 _MOST_REMEMBERED = 2 << 20  # bytes of a read
+_IN_ORDER = 1 << 20  # bytes that are read at once, at least, where one read follows upon the other
 _PART = 16 << 20  # bytes of one request, at most
 _CLOSE_S = 5.0
 _WAIT_AT_ONCE = 32  # threads that wait for footers and for counts
@@ -125,10 +126,13 @@ class Access:
         """Bytes, waited for. Raises `ShardError`."""
         if (known := self._memory.get(wanted)) is not None:
             return known
-        found = bytes(self._waited(wanted.name, self.fetch(wanted, NOW)))
+        more = wanted
+        if wanted.length < _IN_ORDER and self._memory.ends_at(wanted):  # read piece by piece: in larger ones
+            more = wanted._replace(length=min(_IN_ORDER, wanted.found.size - wanted.offset))
+        found = bytes(self._waited(wanted.name, self.fetch(more, NOW)))
         if len(found) <= _MOST_REMEMBERED:
-            self._memory.put(wanted, found)
-        return found
+            self._memory.put(more, found)
+        return found[: wanted.length]
 
     def look(self, name: str, place: Place, key: str) -> Object | None:
         """An object as it is now, waited for; None where there is none that may be looked at."""
@@ -248,6 +252,12 @@ class _Memory:
                     self._pieces.move_to_end(key)
                     return piece[begin - at : end - at]
         return None
+
+    def ends_at(self, wanted: Range) -> bool:
+        """Whether a piece ends where something begins."""
+        with self._lock:
+            pieces = self._pieces.get((wanted.place, wanted.found), {})
+            return any(at + len(piece) == wanted.offset for at, piece in pieces.items())
 
     def put(self, wanted: Range, piece: bytes) -> None:
         key = (wanted.place, wanted.found)

@@ -166,26 +166,31 @@ class Fetcher:
         """How many row blocks of a dataset a lane should announce."""
         return self._extents_ahead(d) * self._shapes[d].blocks + 1
 
-    def ahead(self, d: int, places: Sequence[tuple[int, int]], need: Need) -> None:
-        """Fetch for what a lane reads next of a dataset, (unit, row block) in the order of their use, as far as there is room."""
-        room, step = self._extents_ahead(d), self._shapes[d].blocks
+    def ahead(self, d: int, places: Sequence[tuple[int, int]], need: Need) -> int:
+        """Fetch for what a lane reads next of a dataset, (unit, row block) in the order of their use, as far as there is room.
+
+        Gives in how many row blocks it should be asked again.
+        """
+        room, (in_rows, step, _) = self._extents_ahead(d), self._shapes[d]
         there: set[Extent] = set()
         runs: list[tuple[int, range]] = []
+        before = -1
         for unit, block in places:
-            held = self._held.get((d, unit))
+            if in_rows and unit == before:
+                continue
+            before, held = unit, self._held.get((d, unit))
             if held is not None and (extent := held.covering(range(block, block + 1))) is not None:
                 there.add(extent)
-            elif (
-                runs and runs[-1][0] == unit and runs[-1][1].stop == block and (self._shapes[d].in_rows or len(runs[-1][1]) < step)
-            ):
+            elif runs and runs[-1][0] == unit and runs[-1][1].stop == block and len(runs[-1][1]) < step:
                 runs[-1] = unit, range(runs[-1][1].start, block + 1)
             else:
                 runs.append((unit, range(block, block + 1)))
         more = len(places) == self.parts_ahead(d)  # what comes behind may belong to the last run
-        if more and len(there) + len(runs) > 1 and runs and len(runs[-1][1]) < step:
+        if more and not in_rows and len(there) + len(runs) > 1 and runs and len(runs[-1][1]) < step:
             runs.pop()
         for unit, blocks in runs[: max(0, room - len(there))]:
             self._extent(self._of(d, unit), d, unit, blocks, need)
+        return max(1, step // 2)
 
     def leave(self, d: int, epoch: int, unit: int, block: int, lane: int, last: bool) -> None:
         """A lane has taken all that it takes of a row block; `last`: of the unit as well, in this epoch."""
