@@ -58,7 +58,10 @@ class LoopThread:
                     loop.close()
                     raise
                 self._loop, self._thread = loop, thread
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            if self._closed:  # by a finalizer, which may not have seen the loop
+                self._stop(self._loop)
+            return future
 
     def close(self, timeout_s: float) -> list[str]:
         """Cancel what runs and stop. Gives the thread's name if it did not come back."""
@@ -83,29 +86,43 @@ class LoopThread:
 
     def _cancel_all(self, loop: asyncio.AbstractEventLoop) -> None:
         """Cancel everything and stop; once, for what is done at the end must not be cancelled."""
-        if self._stopping:
+        if not self._stopping:
+            self._stopping = True
+            self._cancel_rest(loop)
+
+    def _cancel_rest(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Cancel what there is, and what that begins when it is cancelled, and so on; then stop."""
+        if not (tasks := asyncio.all_tasks(loop)):
+            loop.stop()
             return
-        self._stopping = True
-        tasks = asyncio.all_tasks(loop)
         for task in tasks:
             task.cancel()
         gathered = asyncio.gather(*tasks, return_exceptions=True)
-        gathered.add_done_callback(lambda _: loop.stop())
+        gathered.add_done_callback(lambda _: self._cancel_rest(loop))
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         try:
-            while True:
-                try:
-                    loop.run_forever()
-                    break
-                except (KeyboardInterrupt, SystemExit):  # asyncio raises a coroutine's here too; whoever waits for it has it
-                    continue
-        finally:
+            self._run_until_stopped(loop)
+            with self._lock:  # whoever was let in before a finalizer closed it has submitted by now
+                self._closed = True
+            loop.call_soon(self._cancel_rest, loop)
+            self._run_until_stopped(loop)
             loop.run_until_complete(self._at_end())
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.run_until_complete(loop.shutdown_default_executor())
-            loop.close()
+        finally:
+            try:
+                loop.run_until_complete(loop.shutdown_asyncgens())
+                loop.run_until_complete(loop.shutdown_default_executor())
+            finally:
+                loop.close()
+
+    def _run_until_stopped(self, loop: asyncio.AbstractEventLoop) -> None:
+        while True:
+            try:
+                loop.run_forever()
+                return
+            except (KeyboardInterrupt, SystemExit):  # asyncio raises a coroutine's here too; whoever waits for it has it
+                continue
 
 
 def new_loop() -> asyncio.AbstractEventLoop:

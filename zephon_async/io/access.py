@@ -14,12 +14,12 @@ import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
-from zephon_async.errors import ShardError
+from zephon_async.errors import ClosedError, ShardError
 from zephon_async.forks import tell_of_forks
 from zephon_async.io.cache import DiskCache, Entry, blocks, opened
 from zephon_async.io.gate import MOST_AT_ONCE, Need
@@ -47,7 +47,7 @@ class Place:
     known_by: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "known_by", repr(sorted(self.options.items())))
+        object.__setattr__(self, "known_by", repr(_in_order(self.options)))
 
     @property
     def name(self) -> str:
@@ -94,7 +94,7 @@ class Access:
 
     def forked(self) -> None:
         """In a forked child the thread is not there, and its sockets are the parent's."""
-        self._memory, self._transfers = _Memory(0), {}
+        self._memory, self._transfers, self._coming = _Memory(0), {}, {}
         self._thread = LoopThread("zephon-storage", self._disconnect)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
@@ -129,18 +129,18 @@ class Access:
         more = wanted
         if wanted.length < _IN_ORDER and self._memory.ends_at(wanted):  # read piece by piece: in larger ones
             more = wanted._replace(length=min(_IN_ORDER, wanted.found.size - wanted.offset))
-        found = bytes(self.submit(self.fetch(more, NOW)).result())
+        found = bytes(self._waited(wanted.name, self.fetch(more, NOW)))
         if len(found) <= _MOST_REMEMBERED:
             self._memory.put(more, found)
         return found[: wanted.length]
 
     def look(self, name: str, place: Place, key: str) -> Object | None:
         """An object as it is now, waited for; None where there is none that may be looked at."""
-        return self.submit(self._look(name, place, key)).result()
+        return self._waited(name, self._look(name, place, key))
 
     def listing(self, name: str, place: Place, prefix: str) -> Sequence[Object]:
         """The objects whose keys begin with a prefix, waited for."""
-        return self.submit(self._listing(name, place, prefix)).result()
+        return self._waited(name, self._listing(name, place, prefix))
 
     async def fetch(self, wanted: Range, need: Need, on_grid: bool = False) -> bytes | bytearray:
         """Bytes, on the loop of storage.
@@ -168,6 +168,12 @@ class Access:
         """The same without waiting, and without a lock."""
         self._thread.close_soon()
 
+    def _waited(self, name: str, coroutine: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self.submit(coroutine).result()
+        except CancelledError:
+            raise ClosedError(f"{name}: storage was closed while it was being asked") from None
+
     async def _from_storage(self, wanted: Range, need: Need) -> bytes | bytearray:
         """Bytes over the network; many in several requests at once."""
         transfer = await self._transfer(wanted.place)
@@ -184,6 +190,7 @@ class Access:
         if (coming := self._coming.get(entry)) is None:
             whole = wanted._replace(offset=entry.offset, length=entry.length)
             coming = self._coming[entry] = asyncio.create_task(self._into_cache(cache, whole, entry, need))
+            coming.add_done_callback(_seen)
         await asyncio.wait([coming])  # who gives up must not spoil it for others
         body = coming.result()
         return body if length == entry.length else body[begin - entry.offset :][:length]
@@ -212,6 +219,7 @@ class Access:
         opening = self._transfers.get(place)
         if opening is None or (opening.done() and (opening.cancelled() or opening.exception() is not None)):
             opening = self._transfers[place] = asyncio.create_task(self._open(place))
+            opening.add_done_callback(_seen)
         await asyncio.wait([opening])
         return opening.result()
 
@@ -222,8 +230,8 @@ class Access:
     async def _disconnect(self) -> None:
         opened = [task for task in self._transfers.values() if task.done() and not task.cancelled() and task.exception() is None]
         self._transfers.clear()
-        for task in opened:
-            await task.result().connection.close()
+        closes = (task.result().connection.close() for task in opened)
+        await asyncio.gather(*closes, return_exceptions=True)  # one that breaks must not keep another open
 
 
 class _Memory:
@@ -278,15 +286,33 @@ async def _all(reads: Iterable[Coroutine[Any, Any, bytes | bytearray]]) -> bytes
         async with asyncio.TaskGroup() as tasks:
             pieces = [tasks.create_task(read) for read in (first, *others)]
     except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
+        raise errors.exceptions[0] from errors.exceptions[0].__cause__
     return b"".join(piece.result() for piece in pieces)
 
 
+def _seen(task: "asyncio.Task[Any]") -> None:
+    """All who asked may have given up, and then nobody else looks at its error."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _in_order(options: Any) -> Any:
+    """The same options as lists in the order of their names."""
+    if isinstance(options, Mapping):
+        return [(name, _in_order(options[name])) for name in sorted(options, key=repr)]
+    return options
+
+
 def at_once(call: Callable[[N], T], numbers: Iterable[N]) -> list[T]:
-    """What a call that waits gives for each of several, many at once, in their order. The first that fails is raised."""
-    with ThreadPoolExecutor(_WAIT_AT_ONCE, "zephon-waits") as pool:
-        try:
-            return list(pool.map(call, numbers))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    """What a call that waits gives for each of several, many at once, in their order. The first that fails is raised.
+
+    Those that still wait for a storage then are not waited for: they end when it is closed.
+    """
+    pool = ThreadPoolExecutor(_WAIT_AT_ONCE, "zephon-waits")
+    try:
+        found = list(pool.map(call, numbers))
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+    return found

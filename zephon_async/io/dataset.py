@@ -106,15 +106,15 @@ class Dataset:
             raise RecipeError(f"dataset {name!r}: format is {format!r:.80}: it must be the name of a format, such as 'jsonl'")
         options = {} if storage_options is None else storage_options
         if not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options):
-            raise RecipeError(f"dataset {name!r}: storage_options is {options!r:.80}: give a dict of settings by name")
+            raise RecipeError(f"dataset {name!r}: storage_options is a dict of settings by name, not {type(options).__name__}")
         try:
             store = _store(text, options)
             picked, names = pick_shards(text, store.names, format, store.explicit)
-            shards = tuple(store.shard(shard) for shard in sorted(names, key=os.fsencode))
+            shards = tuple(store.shard(shard) for shard in sorted(names, key=_in_bytes))
         except (DatasetError, RecipeError) as error:
             raise type(error)(f"dataset {name!r}: {error}") from error.__cause__
         ignored = {*store.ignored, *store.names}.difference(names)
-        listed = tuple(sorted((os.fsencode(other).decode("utf-8", "backslashreplace") for other in ignored), key=str.encode))
+        listed = tuple(sorted((_in_bytes(other).decode("utf-8", "backslashreplace") for other in ignored), key=str.encode))
         return Dataset(name, picked, store, shards, listed, _pins(name, schema), unit_bytes, block_bytes)
 
     @staticmethod
@@ -225,6 +225,10 @@ class Dataset:
         source = self.open(shard, access)
         with reading(source, self.format):
             return find_format(self.format).units(source, measure, self.unit_bytes, self.block_bytes)
+
+
+def _in_bytes(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
 
 
 def _store(path: str, options: Mapping[str, Any]) -> Store:

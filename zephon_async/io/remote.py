@@ -1,9 +1,9 @@
 """Objects of a storage over the network as the files of a dataset.
 
-Takes a URL: of an object, of a folder (all objects whose keys begin with it and a slash), or a pattern. What an object is named is
-always taken literally, so keys may hold any character; nothing is percent-decoded. In a pattern `*`, `?` and `[...]` match inside
-one name and `**` any number of folders; a folder that matches stands for all that is below it. Hidden objects and folders (`.` or
-`_` first) are ignored. Sizes and tags are those of the listing, and what is read must be of that tag.
+Takes a URL: of an object, of a folder (all objects whose keys begin with it and a slash), or a pattern. What an object or a folder
+is named is always taken literally, so keys may hold any character; nothing is percent-decoded. In a pattern `*`, `?` and `[...]`
+match inside one name and `**` any number of folders; a folder that matches stands for all that is below it. Hidden objects and
+folders (`.` or `_` first) are ignored. Sizes and tags are those of the listing, and what is read must be of that tag.
 """
 
 from collections.abc import Mapping, Sequence
@@ -73,23 +73,25 @@ class RemoteStore:
 def list_url(url: str, options: Mapping[str, object], access: Access) -> RemoteStore:
     """List what a URL stands for. Raises `DatasetError` where there is nothing."""
     root, key = scheme_of(url).split(url)
-    place = Place(root, options)
+    place = Place(root if root.endswith("/") else f"{root}/", options)
     if key and not key.endswith("/") and (found := access.look(url, place, key)) is not None:
         return RemoteStore(place, {key.rpartition("/")[2]: found}, explicit=True)
     before, parts = _split(key)
-    prefix = "/".join([*before, ""]) + _lead(parts)
-    listed = access.listing(url, place, prefix)
-    base = len("/".join([*before, ""]))
+    base, folder = "/".join([*before, ""]), key if key.endswith("/") else f"{key}/"
+    listed = access.listing(url, place, base + _lead(parts))
+    if parts and any(found.key.startswith(folder) for found in listed):  # what looks like a pattern is a folder
+        base, parts = folder, []
     objects: dict[str, Object] = {}
     ignored: set[str] = set()
     for found in listed:
-        name = found.key[base:]
-        if parts and not _matches(parts, name.split("/")):
+        if not found.key.startswith(base):
             continue
-        if (hidden := _hidden(name)) is not None:
+        name = found.key[len(base) :]
+        if (hidden := _hidden(name)) is None:
+            if name and _matches(parts, name.split("/")):
+                objects[name] = found
+        elif _matches(parts, hidden.removesuffix("/").split("/"), reached=True):
             ignored.add(hidden)
-        elif name:
-            objects[name] = found
     if not objects and not ignored:
         nothing = "the pattern matches nothing" if parts else "there is no such object, and no object below it"
         raise DatasetError(f"{url!r}: {nothing}")
@@ -113,15 +115,17 @@ def _lead(parts: Sequence[str]) -> str:
     return parts[0][: min(signs)] if signs else parts[0]
 
 
-def _matches(pattern: Sequence[str], names: Sequence[str]) -> bool:
-    """Whether a pattern matches a name, or a folder that it is in; both split at the slashes."""
-    if not pattern:
+def _matches(pattern: Sequence[str], names: Sequence[str], reached: bool = False) -> bool:
+    """Whether a pattern matches a name, or a folder that it is in; both split at the slashes.
+
+    reached: whether it matches as much of the pattern as the name is long: whoever looks for it folder by folder comes by the name.
+    """
+    if not pattern or (reached and not names):
         return True
     head, *rest = pattern
     if head == "**":
-        rest = rest or ["*"]
-        return any(_matches(rest, names[n:]) for n in range(len(names)))
-    return bool(names) and fnmatchcase(names[0], head) and _matches(rest, names[1:])
+        return reached or any(_matches(rest or ["*"], names[n:]) for n in range(len(names)))
+    return bool(names) and fnmatchcase(names[0], head) and _matches(rest, names[1:], reached)
 
 
 def _hidden(name: str) -> str | None:

@@ -1,9 +1,9 @@
 """Reads of objects that arrive: retries and hedges over the attempts of a `Connection`.
 
 A fault that may pass is tried again after a pause that doubles, differs from reader to reader, and is at least what the storage
-asked for; a body that ended early goes on where it stopped. A read that takes much longer than others of its size is made a second
-time beside itself, and whichever is whole first is taken, never a part of each. What cannot be had is a `ShardError` that says what
-the storage said, how often it was asked, and by which request.
+asked for; a body that ended early goes on where it stopped, and an attempt in which nothing comes any more is given up. A read that
+takes much longer than others of its size is made a second time beside itself, and whichever is whole first is taken, never parts of
+both. What cannot be had is a `ShardError` that says what the storage said, how often it was asked, and by which request.
 
 Threads: everything belongs to the loop of the connection; `counted` is read from any thread, one number at a time.
 """
@@ -27,6 +27,7 @@ _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
 _SAMPLES, _SLOW = 16, 4.0  # reads of about one size are slow beyond so many times the median of at least so many
 _HEDGES = 0.1  # for each read, at most
 _PROGRESS = 1 << 16  # bytes that make a new beginning
+_SILENCE = 3  # one part in so many of the time that there is may pass in an attempt without anything that comes
 
 _WHAT = {
     Kind.MISSING: "is not there",
@@ -94,19 +95,20 @@ class Transfer:
 
         async def once() -> list[Object]:
             nonlocal iterator, pages
+            first = True  # which is the attempt itself
             try:
                 async for page in iterator:
+                    self.counted.requests += not first
+                    first, pages = False, pages + 1
                     found.extend(page)
-                    pages += 1
-                    self.counted.requests += 1
             except Fault:
                 if isasyncgen(iterator):  # which has ended by that
-                    iterator, pages = self.connection.pages(prefix), 0
+                    iterator = self.connection.pages(prefix)
                     found.clear()
                 raise
             return found
 
-        return await self.persist(where, prefix, once, (0,), lambda: pages * _PROGRESS)
+        return await self.persist(where, prefix, once, (0,), lambda: pages if isasyncgen(iterator) else pages * _PROGRESS)
 
     async def persist(
         self, where: str, key: str, once: Callable[[], Awaitable[T]], need: Need, got: Callable[[], int], nbytes: int = 0
@@ -118,7 +120,7 @@ class Transfer:
             self.counted.requests += 1
             try:
                 async with self.gate.turn(need, nbytes):
-                    return await once()
+                    return await self._in_time(once, got)
             except Fault as raised:
                 fault = raised
             if got() - before >= _PROGRESS:
@@ -137,6 +139,29 @@ class Transfer:
             self.counted.retries += 1
             await asyncio.sleep(pause_s)
 
+    async def _in_time(self, once: Callable[[], Awaitable[T]], got: Callable[[], int]) -> T:
+        """One attempt; one in which nothing comes any more is a fault, whatever time-outs its library has."""
+        loop, wait_s = asyncio.get_running_loop(), self._patience.timeout_s / _SILENCE
+        timer: asyncio.TimerHandle
+
+        def look(before: int) -> None:
+            nonlocal timer
+            if got() == before:
+                limit.reschedule(loop.time())
+            else:
+                timer = loop.call_later(wait_s, look, got())
+
+        timer = loop.call_later(wait_s, look, got())
+        try:
+            async with asyncio.timeout(None) as limit:
+                return await once()
+        except TimeoutError:
+            if limit.expired():
+                raise Fault(Kind.TRANSIENT, f"nothing came for {wait_s:g} s") from None
+            raise
+        finally:
+            timer.cancel()
+
     async def _is_slow(self, read: "_Read") -> bool:
         """Wait until a read is done or slow, and may be hedged."""
         took = self._took.get(read.length.bit_length(), ())
@@ -145,7 +170,7 @@ class Transfer:
         waits: list[asyncio.Future[Any]] = [read.task, read.begun]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait([read.task], timeout=_SLOW * median(took))
-        if read.task.done() or self._hedges < 1:
+        if read.task.done() or not read.asking or self._hedges < 1:  # in a pause nothing more is asked of the storage
             return False
         self._hedges -= 1
         return True
@@ -164,6 +189,7 @@ class _Read:
         self._of, self._where, self._found, self._offset, self.length, self._need = of, where, found, offset, length, need
         self._buffer, self._got = bytearray(), 0
         self._since = 0.0
+        self.asking = False
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.task = asyncio.ensure_future(self._all())
 
@@ -176,13 +202,24 @@ class _Read:
         if not self.begun.done():
             self.begun.set_result(None)
         self._since = monotonic()
-        if not self._buffer:
-            self._buffer = bytearray(self.length)  # memory for it only now
+        if len(self._buffer) < self.length:  # memory for it only while it has its turn
+            whole = bytearray(self.length)
+            whole[: self._got] = self._buffer
+            self._buffer = whole
         left = self.length - self._got
         if not left:
             return
-        await self._of.connection.read(self._found.key, self._offset + self._got, left, self._found.tag, self._take)
+        self.asking = True
+        try:
+            await self._of.connection.read(self._found.key, self._offset + self._got, left, self._found.tag, self._take)
+        except Fault as fault:
+            if fault.kind is not Kind.TRANSIENT or self._got != self.length:  # else it broke behind the last byte
+                del self._buffer[self._got :]
+                raise
+        finally:
+            self.asking = False
         if self._got != self.length:
+            del self._buffer[self._got :]
             raise Fault(Kind.TRANSIENT, f"the body has {self._got:,} of {self.length:,} bytes")
 
     def _take(self, piece: bytes) -> None:
