@@ -176,7 +176,7 @@ def test_an_attempt_in_which_nothing_comes_is_given_up(what: str, time: Time) ->
         timers = Timers()
         storage = storage_of()
         held = Held(storage, let=lambda number: number == 1)
-        transfer = transfer_of(storage, timeout_s=7)
+        transfer = transfer_of(storage, timeout_s=21)
         asked: Callable[[], Coroutine[Any, Any, object]] = {
             "read": lambda: read(transfer, storage),
             "look": lambda: transfer.look(WHERE, "a"),
@@ -191,7 +191,7 @@ def test_an_attempt_in_which_nothing_comes_is_given_up(what: str, time: Time) ->
         assert transfer.counted.retries == 1
         asking = asyncio.ensure_future(asked())
         await turns()
-        time.now += 7
+        time.now += 21
         timers.fire()
         with pytest.raises(ShardError) as caught:
             await asking
@@ -213,7 +213,7 @@ def test_an_attempt_in_which_something_comes_is_not(time: Time) -> None:
             held.futures[n].set_result(None)
             await turns()
             if n < 4:
-                assert timers.fire() == 180
+                assert timers.fire() == 60
         assert [found.key for found in await listing] == list(storage.objects)
         assert transfer.counted == Counted(requests=5)
 

@@ -107,12 +107,12 @@ def running(folder: Path) -> Iterator[str]:
     program = Path(sysconfig.get_path("scripts"), "weed")
     identity = {"name": "tests", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": ["Admin"]}
     (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
-    master, volume, filer, s3 = free_ports(4)
+    master, volume, filer, s3, iceberg, lance = free_ports(6)
     # fmt: off
     command = [
         sys.executable, "-c", RUN, str(program), "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
         f"-master.port={master}", f"-volume.port={volume}", "-filer", f"-filer.port={filer}", "-s3", f"-s3.port={s3}",
-        f"-s3.config={folder / 's3.json'}", "-master.volumeSizeLimitMB=256", "-volume.max=100",
+        f"-s3.port.iceberg={iceberg}", f"-s3.port.lance={lance}", f"-s3.config={folder / 's3.json'}", "-master.volumeSizeLimitMB=256", "-volume.max=100",
     ]
     # fmt: on
     log = folder / "log.txt"

@@ -101,8 +101,8 @@ class Transfer:
                     self.counted.requests += not first
                     first, pages = False, pages + 1
                     found.extend(page)
-            except Fault:
-                if isasyncgen(iterator):  # which has ended by that
+            except BaseException:
+                if isasyncgen(iterator):  # which has ended by that, and would give nothing more
                     iterator = self.connection.pages(prefix)
                     found.clear()
                 raise
