@@ -112,7 +112,8 @@ def running(folder: Path) -> Iterator[str]:
     command = [
         sys.executable, "-c", RUN, str(program), "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
         f"-master.port={master}", f"-volume.port={volume}", "-filer", f"-filer.port={filer}", "-s3", f"-s3.port={s3}",
-        f"-s3.port.iceberg={iceberg}", f"-s3.port.lance={lance}", f"-s3.config={folder / 's3.json'}", "-master.volumeSizeLimitMB=256", "-volume.max=100",
+        f"-s3.port.iceberg={iceberg}", f"-s3.port.lance={lance}", f"-s3.config={folder / 's3.json'}",
+        "-master.volumeSizeLimitMB=256", "-volume.max=100",
     ]
     # fmt: on
     log = folder / "log.txt"
