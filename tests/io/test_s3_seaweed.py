@@ -18,7 +18,7 @@ from tests.system.fake_s3 import tag_of
 from tests.system.seaweed import Bucket
 from zephon_async.io.stores.connection import Fault, Kind, Object
 
-pytestmark = pytest.mark.usefixtures("no_credentials")
+pytestmark = [pytest.mark.usefixtures("no_credentials"), pytest.mark.slow]
 
 
 def test_lists_ranges_and_tags_of_a_real_server(seaweed_bucket: Bucket) -> None:

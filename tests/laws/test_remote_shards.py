@@ -146,6 +146,7 @@ def test_what_comes_is_what_comes_of_local_files(
         assert not storage.open_connections
 
 
+@pytest.mark.slow
 @given(recipes(), st.integers(0, 2**32), st.data())
 def test_nor_do_stops_change_it(make: Make, seed: int, data: st.DataObject) -> None:
     lanes = make.lanes  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.system.fake_s3 import FakeS3, Request, Twist
+from tests.system.seaweed import Bucket
 from zephon_async import Dataset, Pipeline, ShardError, StaticMixtureWorkSource, global_digest
 from zephon_async.io import transfer
 
@@ -122,7 +123,15 @@ PASSING = {
 }
 
 
-@pytest.mark.parametrize("name", PASSING)
+QUICK = ("503 with Retry-After", "closed in the body", "the whole object", "404", "SlowDown")
+
+
+def each(faults: Mapping[str, object]) -> pytest.MarkDecorator:
+    """All faults, but for a few only where slow tests are run."""
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in faults])
+
+
+@each(PASSING)
 def test_what_passes_changes_nothing(name: str, store: FakeS3, wanted: list[str]) -> None:
     store.faults = once(PASSING[name])
     assert digests(of(store)) == wanted
@@ -143,7 +152,7 @@ LASTING = {
 }
 
 
-@pytest.mark.parametrize("name", LASTING)
+@each(LASTING)
 def test_what_stays_is_an_error_that_says_what_and_where(name: str, store: FakeS3) -> None:
     twist, said = LASTING[name]
     datasets = of(store)
@@ -208,6 +217,15 @@ def test_listing_faults_are_no_missing_files(files: dict[str, bytes], wanted: li
             of(store)
 
 
+@pytest.mark.slow
+def test_a_real_server_gives_what_local_files_give(files: dict[str, bytes], wanted: list[str], seaweed_bucket: Bucket) -> None:
+    seaweed_bucket.put_all(files)
+    options = seaweed_bucket.options
+    datasets = [Dataset.from_path(name, f"{seaweed_bucket.root}{name}/*", storage_options=options) for name in ("pq", "js")]
+    assert digests(datasets) == wanted
+
+
+@pytest.mark.slow
 def test_two_thousand_shards_and_three_epochs_with_few_descriptors(store: FakeS3) -> None:
     """Handles, connections, tasks and memory stay level."""
     for n in range(2_000):
