@@ -171,6 +171,13 @@ def test_a_run_in_which_five_in_a_hundred_requests_fail(store: FakeS3, wanted: l
         assert digests(of(store)) == wanted
 
 
+@pytest.mark.parametrize("options", [{"isolate": True}, {"runner": "inline"}, {"runner": "processes"}], ids=str)
+def test_wherever_the_engine_and_its_functions_run(options: dict[str, Any], store: FakeS3, wanted: list[str]) -> None:
+    store.faults = once(PASSING["closed in the body"], share=5)
+    assert digests(of(store), **options) == wanted
+    assert store.wait_for_connections(0)
+
+
 def test_credentials_that_end_and_are_renewed(
     store: FakeS3, wanted: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -46,12 +46,13 @@ class _Shape(NamedTuple):
     @classmethod
     def of(cls, catalog: Catalog, most_bytes: int) -> "_Shape":
         units = max(len(catalog.units), 1)
+        blocks = max(1, int((-(-catalog.units["length"] // catalog.units["block"])).sum()) // units)
+        nbytes = max(1, catalog.bytes // units)
         if catalog.measure == "rows":
-            blocks = -(-catalog.units["length"] // catalog.units["block"])
-            return cls(True, max(1, int(blocks.sum()) // units), max(1, catalog.bytes // units))
-        block = int(catalog.units["block"][0]) if len(catalog.units) else 1
-        blocks_of_run = max(1, min(_MOST_EXTENT, most_bytes) // block)
-        return cls(False, blocks_of_run, blocks_of_run * block)
+            return cls(True, blocks, nbytes)
+        block = max(1, nbytes // blocks)
+        blocks = max(1, min(blocks, min(_MOST_EXTENT, most_bytes) // block))
+        return cls(False, blocks, blocks * block)
 
 
 class Extent:
