@@ -79,16 +79,12 @@ class Extent:
             self._spill.free(at, len(piece))
         return 0
 
-    def read(self, begin: int, end: int) -> bytes | None:
+    def view(self, begin: int, end: int) -> bytes | memoryview | None:
         """Bytes of the shard; None where they are not all here."""
         with self._lock:
             for a, b, held in self._ranges:
                 if a <= begin and end <= b:
-                    return (
-                        self._spill.get(held + begin - a, end - begin)
-                        if isinstance(held, int)
-                        else bytes(held[begin - a : end - a])
-                    )
+                    return self._spill.get(held + begin - a, end - begin) if isinstance(held, int) else held[begin - a : end - a]
         return None
 
     def drop(self) -> None:
@@ -111,8 +107,12 @@ class Held:
         self.users = 0  # who decode, or wait until they can
 
     def read(self, offset: int, length: int) -> bytes:
+        return bytes(self.view(offset, length))
+
+    def view(self, offset: int, length: int) -> bytes | memoryview:
+        """The same, of what is in memory without a copy."""
         for extent in self.extents:
-            if (found := extent.read(offset, offset + length)) is not None:
+            if (found := extent.view(offset, offset + length)) is not None:
                 return found
         return self._source.read(offset, length)
 

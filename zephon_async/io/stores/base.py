@@ -57,11 +57,14 @@ class Store(Protocol):
 
 
 class SourceFile(io.RawIOBase):
-    """A source as a file object, for libraries that want one."""
+    """A source as a file object, for libraries that want one.
+
+    What a source has in memory (it has a method `view` then) is given as a view, which Arrow takes without a copy.
+    """
 
     def __init__(self, source: Source) -> None:
         super().__init__()
-        self._source = source
+        self._source, self._read = source, getattr(source, "view", source.read)
         self._at = 0
 
     def readable(self) -> bool:
@@ -79,6 +82,6 @@ class SourceFile(io.RawIOBase):
 
     def read(self, size: int | None = -1) -> bytes:
         left = max(self._source.size - self._at, 0)
-        piece = self._source.read(self._at, left if size is None or size < 0 else min(size, left))
+        piece: bytes = self._read(self._at, left if size is None or size < 0 else min(size, left))
         self._at += len(piece)
         return piece
