@@ -165,7 +165,7 @@ def wait_until_up(process: "subprocess.Popen[bytes]", port: int, log: Path) -> N
 def free_ports(number: int) -> list[int]:
     """Ports that are free now, and whose neighbours 10,000 above, which SeaweedFS takes as well, are free too."""
     found: list[int] = []
-    port = 20_000 + os.getpid() % 20_000
+    port = 20_000 + os.getpid() * 7919 % 20_000  # far from those of another run that has just begun
     while len(found) < number:
         port += 1
         if port > 50_000:
