@@ -3,7 +3,8 @@
 uvloop saves a tenth to a third of what a loop costs. On free-threaded Python it must not be used (0.23): a thread that calls
 `call_soon_threadsafe` while the loop closes ends in a segmentation fault, where asyncio raises `RuntimeError`, and workers,
 consumers and closers do just that. Nor in a program that has closed its stdin, stdout or stderr: libuv ends the process over a
-descriptor of its own that has got their number. See benchmarks/bench_loop.py.
+descriptor of its own that has got their number. See benchmarks/bench_loop.py. Nor for a loop that looks up the names of hosts:
+libuv does so on threads that it waits for at the exit of a forked child, in which they are not: a segmentation fault.
 
 Threads: `_lock` of a `LoopThread` guards its start; the loop is touched through `call_soon_threadsafe` only. `close_soon` takes no
 lock: it writes `_closed` and reads `_loop` once.
@@ -31,11 +32,16 @@ async def _nothing() -> None:
 class LoopThread:
     """A loop in a thread of its own, for coroutines that must not be stalled by others, or must not stall them.
 
-    The thread starts with the first coroutine. at_end: awaited on the loop when all coroutines have been cancelled.
+    The thread starts with the first coroutine. make: makes the loop (None: `new_loop`). at_end: awaited on the loop when all coroutines have been cancelled.
     """
 
-    def __init__(self, name: str, at_end: Callable[[], Awaitable[None]] = _nothing) -> None:
-        self._name, self._at_end = name, at_end
+    def __init__(
+        self,
+        name: str,
+        at_end: Callable[[], Awaitable[None]] = _nothing,
+        make: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    ) -> None:
+        self._name, self._at_end, self._make = name, at_end, make
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -49,7 +55,7 @@ class LoopThread:
                 coroutine.close()
                 raise ClosedError(f"the loop of {self._name} is closed")
             if self._loop is None:
-                loop, run = new_loop(), contextvars.Context().run
+                loop, run = (self._make or new_loop)(), contextvars.Context().run
                 thread = threading.Thread(target=run, args=(self._run, loop), name=self._name, daemon=True)
                 try:
                     begin(thread)

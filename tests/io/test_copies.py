@@ -37,7 +37,10 @@ def test_a_url_is_as_good_as_a_path(folder: str, tmp_path: Path) -> None:
 
 
 def test_what_is_said_where_there_is_none(folder: str) -> None:
-    with pytest.raises(DatasetError, match=r"^'memory://nothing': there is no such object, and no object below it$"):
+    with pytest.raises(
+        DatasetError,
+        match=r"^'memory://nothing': there is no such object, and none of tokenizer.json, tokenizer_config.json below it$",
+    ):
         ids("memory://nothing")
     MemoryFileSystem(skip_instance_cache=True).pipe_file("/bad/tokenizer.json", b"{}")
     with pytest.raises(RecipeError, match=r"^tokenize: memory://bad/tokenizer.json is no tokenizer.json"):

@@ -5,6 +5,7 @@ Time is a number that pauses move, so nothing here waits.
 
 import asyncio
 import gc
+import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -117,7 +118,8 @@ def test_it_gives_up_in_time(time: Time) -> None:  # C01
 def test_a_pause_that_is_too_long_is_not_made(time: Time) -> None:
     for seconds in (181.0, float("inf")):
         storage = storage_of(fault=lambda call, s=seconds: Fault(Kind.SLOW_DOWN, "busy", status=503, retry_after_s=s))
-        assert said(storage) == f"{WHERE}: fake://b/a cannot be read: HTTP 503: busy"
+        asked = f"it asks to wait {seconds:g} s, download_timeout is 180"
+        assert said(storage) == f"{WHERE}: fake://b/a cannot be read: HTTP 503: busy; {asked}"
     assert time.paused == []
 
 
@@ -493,5 +495,36 @@ def test_a_page_is_a_request(n: int, requests: int, time: Time) -> None:
         transfer = transfer_of(storage)
         assert len(await transfer.pages("fake://b/", "k")) == n
         assert transfer.counted == Counted(requests=requests)
+
+    run(main)
+
+
+# Memory
+
+
+def test_what_was_read_is_let_go_without_the_garbage_collector(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs seldom where few objects are made, and each read may be of 16 MiB."""
+    made: list[weakref.ref[Any]] = []
+    begin = _Read.__init__
+
+    def noted(self: Any, *arguments: Any) -> None:
+        made.append(weakref.ref(self))
+        begin(self, *arguments)
+
+    monkeypatch.setattr(_Read, "__init__", noted)
+
+    async def main() -> None:
+        storage = storage_of()
+        storage.faults.extend([Cut(5, Fault(Kind.TRANSIENT, "reset")), None])
+        transfer = transfer_of(storage)
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                await read(transfer, storage)
+            await turns()
+            assert [one() for one in made] == [None] * 3
+        finally:
+            gc.enable()
 
     run(main)

@@ -5,7 +5,7 @@ checkpoint, so a resumed run takes it from there.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -49,11 +49,12 @@ class Prepared:
     users: LoopThread  # on which a trial has run coroutines: theirs in the run must find the same loop
 
 
-def prepare(spec: Spec, facts: Mapping[str, Any] | None) -> Prepared:
-    """Find out everything; `facts` are those of a run that is resumed."""
+def prepare(spec: Spec, facts: Mapping[str, Any] | None, begun: Callable[[Access], object] = lambda access: None) -> Prepared:
+    """Find out everything; `facts` are those of a run that is resumed. begun: is told by what it is read, which may be closed."""
     topology = _topology(spec.options)
     access = Access(StorageOptions.of(spec.options.io_options), spec.options.budget_bytes // _REMEMBERED)
     users = LoopThread("zephon-users")
+    begun(access)
     try:
         return _prepare(spec, facts, topology, access, users)
     except BaseException:

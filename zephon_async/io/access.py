@@ -11,22 +11,26 @@ Threads: a lock guards what is remembered; connections belong to the loop; count
 """
 
 import asyncio
+import atexit
+import contextvars
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
+from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakSet
 
 from zephon_async.errors import ClosedError, ShardError
-from zephon_async.forks import tell_of_forks
+from zephon_async.forks import keep, tell_of_forks
 from zephon_async.io.cache import DiskCache, Entry, blocks, opened
 from zephon_async.io.gate import MOST_AT_ONCE, Need
 from zephon_async.io.storage_options import StorageOptions
-from zephon_async.io.stores import Fault, Kind, Object, scheme_of
+from zephon_async.io.stores import Fault, Kind, Object, scheme_of, shown
 from zephon_async.io.transfer import Counted, Patience, Transfer
-from zephon_async.loops import LoopThread
+from zephon_async.loops import LoopThread, begin
 
 N = TypeVar("N")
 T = TypeVar("T")
@@ -35,10 +39,11 @@ _MOST_REMEMBERED = 2 << 20  # bytes of a read
 _IN_ORDER = 1 << 20  # bytes that are read at once, at least, where one read follows upon the other
 _PART = 16 << 20  # bytes of one request, at most
 _CLOSE_S = 5.0
+_HURRY_S = 1.0  # where the program is on its way out
 _WAIT_AT_ONCE = 32  # threads that wait for footers and for counts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Place:
     """What is connected to, and how: the root of its URLs, and storage options. Two of the same have one connection."""
 
@@ -48,6 +53,9 @@ class Place:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "known_by", repr(_in_order(self.options)))
+
+    def __repr__(self) -> str:
+        return f"Place(root={shown(self.root)!r})"
 
     @property
     def name(self) -> str:
@@ -67,6 +75,9 @@ class Range(NamedTuple):
     length: int
 
 
+_left: "WeakSet[Access]" = WeakSet()
+
+
 class Access:
     """Connections, while they are held open, and what is remembered of what was read."""
 
@@ -81,7 +92,7 @@ class Access:
         self._cache = opened(options.cache)
         self._coming_bytes = memory_bytes
         self._coming: dict[Entry, asyncio.Task[bytes | bytearray]] = {}  # entries of the cache
-        self._thread = LoopThread("zephon-storage", self._disconnect)
+        self._thread = LoopThread("zephon-storage", self._disconnect, asyncio.new_event_loop)
         self._transfers: dict[Place, asyncio.Task[Transfer]] = {}
         self.counted = Counted()
         tell_of_forks(self)
@@ -94,8 +105,9 @@ class Access:
 
     def forked(self) -> None:
         """In a forked child the thread is not there, and its sockets are the parent's."""
+        keep(self._thread, self._transfers, self._coming)
         self._memory, self._transfers, self._coming = _Memory(0), {}, {}
-        self._thread = LoopThread("zephon-storage", self._disconnect)
+        self._thread = LoopThread("zephon-storage", self._disconnect, asyncio.new_event_loop)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
         """Run a coroutine of ours on the loop of storage."""
@@ -159,6 +171,10 @@ class Access:
         else:
             entries = [Entry(place.name, key, tag, size, wanted.offset, wanted.length)]
         return await _all(self._from_cache(self._cache, wanted, entry, need) for entry in entries)
+
+    def leave(self) -> None:
+        """Nobody waits any more for those who wait for this; at the end of the program it is closed, if nobody has come back."""
+        _left.add(self)
 
     def close(self, timeout_s: float = _CLOSE_S) -> list[str]:
         """Cancel what is read, close the connections, end the thread; gives its name if it did not come back."""
@@ -306,13 +322,42 @@ def _in_order(options: Any) -> Any:
 def at_once(call: Callable[[N], T], numbers: Iterable[N]) -> list[T]:
     """What a call that waits gives for each of several, many at once, in their order. The first that fails is raised.
 
-    Those that still wait for a storage then are not waited for: they end when it is closed.
+    Those that still wait for a storage then are not waited for: they end when it is closed, and do not keep a program from ending.
     """
-    pool = ThreadPoolExecutor(_WAIT_AT_ONCE, "zephon-waits")
+    several = list(numbers)
+    turns, done = SimpleQueue[int | None](), SimpleQueue[tuple[int, Any, BaseException | None]]()
+    over = threading.Event()
+
+    def work() -> None:
+        while (n := turns.get()) is not None and not over.is_set():
+            try:
+                done.put((n, call(several[n]), None))
+            except BaseException as error:
+                done.put((n, None, error))
+
+    threads = min(_WAIT_AT_ONCE, len(several))
+    for _ in range(threads):
+        begin(threading.Thread(target=contextvars.Context().run, args=(work,), name="zephon-waits", daemon=True))
+    for n in range(len(several)):
+        turns.put(n)
+    found: dict[int, T] = {}
     try:
-        found = list(pool.map(call, numbers))
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    pool.shutdown()
-    return found
+        while len(found) < len(several):
+            n, result, error = done.get()
+            if error is not None:
+                raise error
+            found[n] = result
+    finally:
+        over.set()
+        for _ in range(threads):
+            turns.put(None)
+    return [found[n] for n in range(len(several))]
+
+
+def _close_left() -> None:
+    """When the main thread has ended, before threads are waited for: one of these may wait for a storage."""
+    for access in list(_left):
+        access.close(_HURRY_S)
+
+
+getattr(threading, "_register_atexit", atexit.register)(_close_left)

@@ -1,38 +1,40 @@
 """Small files of any store as files of this machine, for what can only be read as such: tokenizers and the like."""
 
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from zephon_async.errors import DatasetError
 from zephon_async.io.access import Access
-from zephon_async.io.remote import LOCAL, RemoteStore, list_url
+from zephon_async.io.remote import LOCAL, RemoteSource, placed
+from zephon_async.io.stores import shown
 from zephon_async.leftovers import owned
 
 
 @contextmanager
-def copied(url: str, options: Mapping[str, Any], names: Collection[str]) -> Iterator[str]:
+def copied(url: str, options: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
     """The path of a copy of what a URL stands for, as long as the context lasts: of one object, or of a folder those of the names.
 
-    Of the folder that an object is in, those of the names are there beside it. Raises `DatasetError`.
+    Of the folder that an object is in, those of the names are there beside it. Nothing is listed. Raises `DatasetError`.
     """
     if url.startswith(LOCAL):
         yield url.partition("://")[2]
         return
+    place, key = placed(url, options)
     with Access() as access, tempfile.TemporaryDirectory(prefix=owned()) as folder:
-        store = list_url(url, options, access)
-        found = {*store.names}
-        if store.explicit:
-            _copy(store, store.names, access, Path(folder))
-            beside = url.rpartition("/")[0] + "/"
-            _copy(list_url(beside, options, access), names, access, Path(folder))
-        else:
-            _copy(store, names, access, Path(folder))
-        yield str(Path(folder, *found)) if store.explicit else folder
 
+        def copy(key: str) -> bool:
+            found = access.look(shown(url), place, key)
+            if found is not None:
+                source = RemoteSource(shown(url), place, found, access)
+                Path(folder, key.rpartition("/")[2]).write_bytes(source.read(0, source.size))
+            return found is not None
 
-def _copy(store: RemoteStore, names: Collection[str], access: Access, folder: Path) -> None:
-    for name in set(names).intersection(store.names):
-        source = store.open("", store.shard(name), access)
-        (folder / name).write_bytes(source.read(0, source.size))
+        is_file = bool(key) and not key.endswith("/") and copy(key)
+        beside = key.rpartition("/")[0] if is_file else key.rstrip("/")
+        there = [copy(f"{beside}/{name}" if beside else name) for name in names]
+        if not is_file and not any(there):
+            raise DatasetError(f"{shown(url)!r}: there is no such object, and none of {', '.join(names)} below it")
+        yield str(Path(folder, key.rpartition("/")[2])) if is_file else folder

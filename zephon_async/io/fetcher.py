@@ -258,7 +258,8 @@ class Fetcher:
         wanted = held.range(begin, end - begin)
         piece = await asyncio.wrap_future(self._access.submit(self._access.fetch(wanted, need, on_grid)))
         if self.held_bytes + len(piece) > self._memory_bytes:
-            self.held_bytes += await self._submit(partial(extent.put, begin, piece, True), need)
+            taken = await self._submit(partial(extent.put, begin, piece, True), need)
+            self.held_bytes += taken  # not in one: others book meanwhile
         else:
             self.held_bytes += extent.put(begin, piece, False)
         if self.held_bytes > self._memory_bytes:

@@ -13,10 +13,11 @@ from fnmatch import fnmatchcase
 from zephon_async.errors import DatasetError, ShardError
 from zephon_async.io.access import Access, Place, Range
 from zephon_async.io.catalog import Shard
-from zephon_async.io.stores import Object, is_pattern, scheme_of
+from zephon_async.io.stores import Object, is_pattern, scheme_of, shown
 
 LOCAL = ("file://", "local://")
 """What URLs of this machine begin with."""
+_WEB = ("http://", "https://")  # where nothing is listed, and "?" means something else
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,15 +71,21 @@ class RemoteStore:
         return RemoteSource(f"dataset {dataset!r}, shard {shard.name!r}", self.place, found, access)
 
 
+def placed(url: str, options: Mapping[str, object]) -> tuple[Place, str]:
+    """What is connected to for a URL, and the key there."""
+    root, key = scheme_of(url).split(url)
+    return Place(root if root.endswith("/") else f"{root}/", options), key
+
+
 def list_url(url: str, options: Mapping[str, object], access: Access) -> RemoteStore:
     """List what a URL stands for. Raises `DatasetError` where there is nothing."""
-    root, key = scheme_of(url).split(url)
-    place = Place(root if root.endswith("/") else f"{root}/", options)
-    if key and not key.endswith("/") and (found := access.look(url, place, key)) is not None:
+    place, key = placed(url, options)
+    said = shown(url)
+    if key and not key.endswith("/") and (found := access.look(said, place, key)) is not None:
         return RemoteStore(place, {key.rpartition("/")[2]: found}, explicit=True)
-    before, parts = _split(key)
+    before, parts = _split(key, patterns=not url.startswith(_WEB))
     base, folder = "/".join([*before, ""]), key if key.endswith("/") else f"{key}/"
-    listed = access.listing(url, place, base + _lead(parts))
+    listed = access.listing(said, place, base + _lead(parts))
     if parts and any(found.key.startswith(folder) for found in listed):  # what looks like a pattern is a folder
         base, parts = folder, []
     objects: dict[str, Object] = {}
@@ -94,14 +101,14 @@ def list_url(url: str, options: Mapping[str, object], access: Access) -> RemoteS
             ignored.add(hidden)
     if not objects and not ignored:
         nothing = "the pattern matches nothing" if parts else "there is no such object, and no object below it"
-        raise DatasetError(f"{url!r}: {nothing}")
+        raise DatasetError(f"{said!r}: {nothing}")
     return RemoteStore(place, objects, tuple(sorted(ignored, key=str.encode)))
 
 
-def _split(key: str) -> tuple[list[str], list[str]]:
+def _split(key: str, patterns: bool) -> tuple[list[str], list[str]]:
     """The folders before a pattern, and the pattern; without one, the folder itself, which may end in a slash, and nothing."""
     parts = key.split("/")
-    first = next((n for n, part in enumerate(parts) if is_pattern(part)), None)
+    first = next((n for n, part in enumerate(parts) if patterns and is_pattern(part)), None)
     if first is None:
         return (parts[:-1] if parts[-1] == "" else parts), []
     return parts[:first], [part for part in parts[first:] if part]

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from zephon_async.errors import ShardError
 from zephon_async.io.gate import Gate, Need
-from zephon_async.io.stores.connection import Connection, Fault, Kind, Object
+from zephon_async.io.stores.connection import Connection, Fault, Kind, Object, shown
 
 T = TypeVar("T")
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
@@ -114,12 +114,15 @@ class Transfer:
         self, where: str, key: str, once: Callable[[], Awaitable[T]], need: Need, got: Callable[[], int], nbytes: int = 0
     ) -> T:
         """The first attempt that does not fail. got: bytes that have come so far, of so many."""
-        attempts, asked, since, before = 0, 0, monotonic(), 0
+        attempts, asked, before, began = 0, 0, 0, False
+        since = first = monotonic()
         while True:
             asked += 1
             self.counted.requests += 1
             try:
                 async with self.gate.turn(need, nbytes):
+                    if not began:  # to wait for a turn is no fault
+                        since, began = monotonic(), True
                     return await self._in_time(once, got)
             except Fault as raised:
                 fault = raised
@@ -134,33 +137,26 @@ class Transfer:
             late = monotonic() - since + pause_s > self._patience.timeout_s
             if fault.kind not in (Kind.TRANSIENT, Kind.SLOW_DOWN) or attempts >= self._patience.attempts or late:
                 what = _WHAT.get(fault.kind, "cannot be read")
-                times = f"; asked {asked} times in {monotonic() - since:.0f} s" if asked > 1 else ""
-                raise ShardError(f"{where}: {self._root}{key} {what}: {fault}{times}") from fault
+                times = f"; asked {asked} times in {monotonic() - first:.0f} s" if asked > 1 else ""
+                if late and fault.retry_after_s:
+                    times = f"; it asks to wait {fault.retry_after_s:g} s, download_timeout is {self._patience.timeout_s:g}{times}"
+                raise ShardError(f"{where}: {shown(self._root + key)} {what}: {fault}{times}") from fault
             self.counted.retries += 1
+            fault.__traceback__ = fault.__cause__ = fault.__context__ = None  # which hold what holds them: all that was read
             await asyncio.sleep(pause_s)
 
     async def _in_time(self, once: Callable[[], Awaitable[T]], got: Callable[[], int]) -> T:
         """One attempt; one in which nothing comes any more is a fault, whatever time-outs its library has."""
-        loop, wait_s = asyncio.get_running_loop(), self._patience.timeout_s / _SILENCE
-        timer: asyncio.TimerHandle
-
-        def look(before: int) -> None:
-            nonlocal timer
-            if got() == before:
-                limit.reschedule(loop.time())
-            else:
-                timer = loop.call_later(wait_s, look, got())
-
-        timer = loop.call_later(wait_s, look, got())
+        watch = _Watch(self._patience.timeout_s / _SILENCE, got)
         try:
-            async with asyncio.timeout(None) as limit:
+            async with watch.limit:
                 return await once()
         except TimeoutError:
-            if limit.expired():
-                raise Fault(Kind.TRANSIENT, f"nothing came for {wait_s:g} s") from None
+            if watch.limit.expired():
+                raise Fault(Kind.TRANSIENT, f"nothing came for {watch.wait_s:g} s") from None
             raise
         finally:
-            timer.cancel()
+            watch.end()
 
     async def _is_slow(self, read: "_Read") -> bool:
         """Wait until a read is done or slow, and may be hedged."""
@@ -180,6 +176,28 @@ class Transfer:
         self._took.setdefault(length.bit_length(), deque(maxlen=64)).append(seconds)
         self._hedges = min(self._hedges + _HEDGES, _SAMPLES)
         self.gate.moved(length)
+
+
+class _Watch:
+    """Ends an attempt in which nothing comes for `wait_s`. It must be ended, or what it watches stays in memory."""
+
+    def __init__(self, wait_s: float, got: Callable[[], int]) -> None:
+        self.wait_s, self._got = wait_s, got
+        self.limit = asyncio.timeout(None)
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = self._loop.call_later(wait_s, self._look, got())
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()  # which lets go of this too
+        self._timer = None
+
+    def _look(self, before: int) -> None:
+        if self._got() == before:
+            self._timer = None
+            self.limit.reschedule(self._loop.time())
+        else:
+            self._timer = self._loop.call_later(self.wait_s, self._look, self._got())
 
 
 class _Read:

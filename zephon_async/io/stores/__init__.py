@@ -14,7 +14,7 @@ from typing import cast
 
 from zephon_async.errors import RecipeError
 from zephon_async.io.stores.base import Source, SourceFile, Store
-from zephon_async.io.stores.connection import Connection, Fault, Kind, Object, Scheme
+from zephon_async.io.stores.connection import Connection, Fault, Kind, Object, Scheme, shown
 from zephon_async.io.stores.local import LocalStore, is_pattern
 from zephon_async.io.stores.memory import MemoryStore, TableSource
 
@@ -34,6 +34,7 @@ __all__ = [
     "is_pattern",
     "scheme_name",
     "scheme_of",
+    "shown",
 ]
 
 _TABLE = {  # scheme: module, in which it is SCHEME

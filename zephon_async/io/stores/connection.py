@@ -7,6 +7,7 @@ that says what kind it is. How a scheme's connection is found is in the table of
 Threads: a connection belongs to the loop that it was opened on.
 """
 
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
@@ -95,3 +96,9 @@ class Scheme(Protocol):
 
         Raises `RecipeError` for options that cannot be meant, or for a library that is not installed, with the extra that has it.
         """
+
+
+def shown(url: str) -> str:
+    """A URL for messages: without a password, and without what a web address has behind "?", which may be as good as one."""
+    url = re.sub(r"(?<=://)[^/@]*@", "", url)
+    return re.sub(r"\?.*", "?...", url) if url.startswith(("http://", "https://")) else url
