@@ -32,7 +32,8 @@ async def _nothing() -> None:
 class LoopThread:
     """A loop in a thread of its own, for coroutines that must not be stalled by others, or must not stall them.
 
-    The thread starts with the first coroutine. make: makes the loop (None: `new_loop`). at_end: awaited on the loop when all coroutines have been cancelled.
+    The thread starts with the first coroutine. at_end: awaited on the loop when all coroutines have been cancelled. make: makes the
+    loop (None: `new_loop`).
     """
 
     def __init__(
