@@ -35,7 +35,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.
 @contextmanager
 def on(make: Callable[[], asyncio.AbstractEventLoop]) -> Iterator[None]:
     """New loops are made by `make`, the engine's too."""
-    with patch("zephon_async.engine.engine.new_loop", make), patch("zephon_async.engine.users_loop.new_loop", make):
+    with patch("zephon_async.engine.engine.new_loop", make), patch("zephon_async.loops.new_loop", make):
         yield
 
 

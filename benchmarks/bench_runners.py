@@ -32,7 +32,7 @@ from figures import Figure, alternate, arguments, ratio, show
 from texts import texts, tokenizer
 
 from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource
-from zephon_async.engine.loops import new_loop
+from zephon_async.loops import new_loop
 from zephon_async.records import ORIGIN, Origins, Parcel, Records
 from zephon_async.runners import Portable, ProcessRunner
 

@@ -9,7 +9,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from bootstrap import ROOT, SetUpError, choose, environment
 
@@ -25,8 +27,7 @@ def demo(arguments: list[str]) -> None:
 def test(arguments: list[str]) -> None:
     pythons = interpreters()
     check_with(pythons[-1])
-    for python in pythons:
-        step(python, "-m", "pytest", "-m", "not slow", *arguments)
+    side_by_side(pythons, "-m", "pytest", "-m", "not slow", *arguments)
 
 
 def slow(arguments: list[str]) -> None:
@@ -73,13 +74,34 @@ def check_with(python: Path) -> None:
     step(python, "-m", "mypy")
 
 
-def step(python: Path, *arguments: str, allow: int = 0) -> None:
-    """Say and run one command from the root of the project; leave with its exit code where it fails."""
+def step(python: Path, *arguments: str, allow: int = 0, leaves: bool = True) -> int:
+    """Say and run one command from the root of the project; leave with its exit code where it fails, or give that."""
     command = [str(python.relative_to(ROOT)), *arguments]
     print(f"+ {shlex.join(command)}", flush=True)
     code = subprocess.run(command, cwd=ROOT).returncode
-    if code not in (0, allow):
+    if leaves and code not in (0, allow):
         sys.exit(code if code > 0 else 1)
+    return code
+
+
+def side_by_side(pythons: list[Path], *arguments: str) -> None:
+    """The same on several interpreters at once, each of which waits a good deal; what the others say comes behind the last's."""
+    *others, last = pythons
+    with ExitStack() as stack:
+        begun = []
+        for python in others:
+            said = stack.enter_context(TemporaryFile())
+            print(f"+ {shlex.join([str(python.relative_to(ROOT)), *arguments])}  (side by side, told below)", flush=True)
+            begun.append((python, said, subprocess.Popen([python, *arguments], cwd=ROOT, stdout=said, stderr=said)))
+            stack.callback(begun[-1][2].kill)
+        failed = step(last, *arguments, leaves=False)
+        for python, said, process in begun:
+            failed = process.wait() or failed
+            print(f"+ {shlex.join([str(python.relative_to(ROOT)), *arguments])}", flush=True)
+            said.seek(0)
+            sys.stdout.write(said.read().decode("utf-8", "replace"))
+        if failed:
+            sys.exit(failed if failed > 0 else 1)
 
 
 TARGETS: dict[str, Callable[[list[str]], None]] = {

@@ -27,6 +27,7 @@ from tests.by_processes import children
 from zephon_async.engine.lane import Lane
 from zephon_async.runners import ThreadRunner
 
+pytest_plugins = ["tests.system.seaweed"]
 SETTLE_S = 2.0
 Load: TypeAlias = Callable[[str], ModuleType]
 

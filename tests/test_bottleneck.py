@@ -12,6 +12,7 @@ from tests.numbered import NUMBERS, source
 from zephon_async import Dataset, Pipeline, faces
 from zephon_async.engine import engine, lane, line
 from zephon_async.io import Reader, blocks
+from zephon_async.io.stores import Source
 from zephon_async.records import Block
 from zephon_async.runners import RUNNERS, InlineRunner, Runner, ThreadRunner
 
@@ -69,9 +70,9 @@ def test_the_bottleneck_is_what_is_slow(
     def seconds(kind: str) -> float:
         return SLOW_S if kind == slow else 1.0
 
-    def read_slowly(reader: Reader, dataset: int, unit: int, numbers: range) -> dict[int, Block]:
+    def read_slowly(reader: Reader, dataset: int, unit: int, numbers: range, source: Source | None) -> dict[int, Block]:
         clock.move(len(numbers) * IN_BLOCK * seconds("storage"))
-        return read(reader, dataset, unit, numbers)
+        return read(reader, dataset, unit, numbers, source)
 
     def keep(record: dict[str, Any]) -> bool:
         clock.move(seconds("workers"))

@@ -84,7 +84,7 @@ def test_paths_that_give_nothing(tmp_path: Path) -> None:
     for path in ("no", "no/*.jsonl", "*.parquet", "none", "none/*", "", "a.txt", "**/*.jsonl"):
         assert "dataset 'd'" in said_at_once(str(tmp_path / path))
     assert "does not exist" in said_at_once(tmp_path / "no.jsonl")
-    assert "no store reads s3://" in said_at_once("s3://bucket/x.jsonl")
+    assert "there is no storage 's4://'" in said_at_once("s4://bucket/x.jsonl")
 
 
 def test_links_that_lead_nowhere_are_missed(tmp_path: Path) -> None:

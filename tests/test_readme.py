@@ -10,6 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.system.fake_s3 import FakeS3
+from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource
+
 ROOT = Path(__file__).resolve().parent.parent
 ENOUGH = 3
 
@@ -18,8 +21,12 @@ class Enough(Exception):
     pass
 
 
+def code() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+
+
 def test_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, then = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    first, _, then = code()
     assert "buffer_size=1024" in first
     first = first.replace("buffer_size=1024", "buffer_size=8")
     texts = [f"a text with the number {n}, and a few words more " * 20 for n in range(200)]
@@ -47,3 +54,25 @@ def test_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert pipeline.checkpoint() == state
         assert next(iter(pipeline)).step == ENOUGH
     assert next(microbatches) == ENOUGH * 32 // 8
+
+
+def test_its_code_for_object_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = code()[1]
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a-key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-secret")
+    pq.write_table(pa.table({"text": ["a", "b", "c"]}), tmp_path / "part.parquet")
+    with FakeS3() as store:
+        store.put("web/deep/part.parquet", (tmp_path / "part.parquet").read_bytes())
+        replaced = (("s3://corpora/", store.root), ("https://minio.example", store.url), ('"/scratch"', repr(str(tmp_path))))
+        for written, here in (*replaced, ("200GB", "2MB")):
+            assert written in stores
+            stores = stores.replace(written, here)
+        first, second = stores.strip().splitlines()
+        named: dict[str, Any] = {"Dataset": Dataset, "Pipeline": Pipeline}
+        for _ in range(2):
+            named["source"] = StaticMixtureWorkSource([eval(first, named)], {"web": 1})
+            with eval(second, named).batch(1) as pipeline:
+                assert sorted(row for batch in pipeline for row in batch.to_pylist("text")) == ["a", "b", "c"]
+                said = dict(pipeline.statistics().storage)
+        assert said["bytes"] == 0
+        assert said["cache_hits"]

@@ -1,6 +1,6 @@
 """`explain()`: the compiled plan in text, with what can be foreseen."""
 
-from zephon_async.engine import Chain, Prepared
+from zephon_async.engine import Budget, Chain, Prepared
 from zephon_async.options import Options
 from zephon_async.work import WorkSource
 
@@ -10,12 +10,15 @@ def explain(prepared: Prepared, chain: Chain, options: Options, source: WorkSour
     t = prepared.known.topology
     lines = [f"mixture by {source.unit}, seed {source.seed}, {'ends' if source.finite else 'endless'}"]
     weights = sum(prepared.plan.weights)
-    for catalog, weight, (tokens, size) in zip(prepared.catalogs, prepared.plan.weights, prepared.plan.ratios, strict=True):
+    plans = zip(source.datasets, prepared.catalogs, prepared.plan.weights, prepared.plan.ratios, strict=True)
+    for dataset, catalog, weight, (tokens, size) in plans:
         rows = _some(catalog.rows, "row") if catalog.rows is not None else "rows not counted"
         ratio = f", {tokens / size:.4f} tokens per byte" if source.unit == "tokens" else ""
         lines.append(
             f"  {catalog.dataset}: {weight / weights:.2%}, {catalog.format}, {_some(len(catalog.shards), 'shard')}, "
             f"{_some(len(catalog.units), 'unit')}, {_some(catalog.bytes, 'byte')}, {rows}{ratio}"
+            + ", fetched"
+            * dataset.store.remote
         )
         if catalog.ignored:
             shown = ", ".join(catalog.ignored[:5]) + (", ..." if len(catalog.ignored) > 5 else "")
@@ -40,9 +43,20 @@ def explain(prepared: Prepared, chain: Chain, options: Options, source: WorkSour
     lines += [
         f"memory: {options.budget_bytes:,} bytes, divided into {budget.share_bytes:,} x {lanes} of this rank, "
         f"{budget.cache_bytes:,} for row blocks that are kept or read ahead, and {budget.open_bytes:,} for units that stand open",
+        *_fetched(budget),
         f"  a lane must be able to hold {budget.need.bytes:,}: {budget.need} (by rows of {budget.need.row_bytes:,} bytes)",
     ]
     return "\n".join(lines)
+
+
+def _fetched(budget: Budget) -> list[str]:
+    """What is held of remote shards, where there are any."""
+    if not budget.fetched_bytes:
+        return []
+    return [
+        f"  of remote shards: {budget.coming_bytes:,} for what is coming, {budget.fetched_bytes:,} for what waits to be decoded "
+        f"(more of it waits on the disk), {budget.remembered_bytes:,} for footers and the like"
+    ]
 
 
 def _rows_to_first(prepared: Prepared, chain: Chain, options: Options) -> str:

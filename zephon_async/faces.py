@@ -54,10 +54,13 @@ class Batches:
 
 
 class AsyncBatches:
-    """Batches for `async for`. The run is started by the first `__anext__`, in a thread, since it reads files."""
+    """Batches for `async for`. The run is started by the first `__anext__`, in a thread, since it reads files.
 
-    def __init__(self, begin: Callable[[], tuple[Run, Known]], consumed: Consumed) -> None:
-        self._begin, self._consumed = begin, consumed
+    leave: is told when a `__anext__` is cancelled that waits for the start.
+    """
+
+    def __init__(self, begin: Callable[[], tuple[Run, Known]], consumed: Consumed, leave: Callable[[], None]) -> None:
+        self._begin, self._consumed, self._leave = begin, consumed, leave
         self._starting = threading.Lock()
         self._taker: _Taker | None = None
 
@@ -69,7 +72,11 @@ class AsyncBatches:
 
         began = perf_counter()
         if self._taker is None:
-            await anyio.to_thread.run_sync(self._start, abandon_on_cancel=True)
+            try:
+                await anyio.to_thread.run_sync(self._start, abandon_on_cancel=True)
+            except BaseException:
+                self._leave()
+                raise
         assert self._taker is not None
         await anyio.lowlevel.checkpoint()
         while True:

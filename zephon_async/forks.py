@@ -3,6 +3,7 @@
 Threads: a `WeakSet` is added to by any thread; it is walked in the child, which has one.
 """
 
+import ctypes
 import os
 from typing import Protocol
 from weakref import WeakSet
@@ -20,6 +21,14 @@ _told: WeakSet[Forked] = WeakSet()
 def tell_of_forks(each: Forked) -> None:
     """Call `forked` of something in every forked child, as long as it lives."""
     _told.add(each)
+
+
+def keep(*parents: object) -> None:
+    """Never finalize what is the parent's, not even at the end of this process.
+
+    What a socket or an event loop does at its end reaches the parent, with which its descriptors are shared.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(parents))
 
 
 def _in_child() -> None:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 _OURS = "zephon-"
-_NAME = re.compile(rf"{_OURS}([0-9a-f]{{8}})-([0-9a-f]{{8}})-([0-9a-f]{{8}})-([0-9]+)-([0-9]+)-[a-z0-9_]{{8}}")
+OWNED = re.compile(rf"{_OURS}([0-9a-f]{{8}})-([0-9a-f]{{8}})-([0-9a-f]{{8}})-([0-9]+)-([0-9]+)-[a-z0-9_]{{8}}")
+"""A whole name that begins with what `owned` gives."""
 
 
 class Leftover(NamedTuple):
@@ -43,7 +44,7 @@ def owned() -> str:
 def leftovers(folder: Path | None = None) -> Iterator[Leftover]:
     """What belongs to nobody in a folder; None: in the temporary folder."""
     for path in sorted((folder or Path(tempfile.gettempdir())).iterdir()):
-        if (name := _NAME.fullmatch(path.name)) is not None and _is_nobodys(*name.groups()):
+        if (name := OWNED.fullmatch(path.name)) is not None and _is_nobodys(*name.groups()):
             yield Leftover(path, _nbytes(path))
 
 

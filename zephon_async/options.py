@@ -52,7 +52,8 @@ class Options:
     on_bad_record: "error", or "quarantine" to skip, log and count up to `max_bad_records` of a lane since the start or resume.
     read_ahead: row blocks that each lane reads ahead of each dataset, as far as the budget's share for that has room.
     version: any text or whole number of the user's that is part of the recipe.
-    io_options: storage settings; {"cache": {...}} is accepted and is of use with remote storage.
+    io_options: how remote shards are read: see `io.StorageOptions`; {"cache": {"enabled": True, "root": ..., "limit": "200GB"}}
+        keeps what was fetched on a local disk.
     """
 
     lanes: int | None = None
@@ -118,8 +119,8 @@ _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 
 
-def parse_bytes(size: int | str) -> int:
-    """Bytes of a whole number or of text such as "512MiB" or "2 GB"."""
+def parse_bytes(size: int | str, name: str = "memory_budget") -> int:
+    """Bytes of a whole number or of text such as "512MiB" or "2 GB". name: of the setting, for the message."""
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size
     if isinstance(size, str):
@@ -130,4 +131,4 @@ def parse_bytes(size: int | str) -> int:
                 return found
         except (ValueError, OverflowError):
             pass
-    raise RecipeError(f"memory_budget is {size!r}: give bytes as a positive whole number, or text such as '2GiB'")
+    raise RecipeError(f"{name} is {size!r}: give bytes as a positive whole number, or text such as '2GiB'")

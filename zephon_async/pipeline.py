@@ -35,8 +35,10 @@ from zephon_async.engine import (
 from zephon_async.errors import ClosedError, RecipeError
 from zephon_async.faces import AsyncBatches, Batches
 from zephon_async.forks import tell_of_forks
+from zephon_async.io import Access, StorageOptions, copied
 from zephon_async.lanes import PartialStep, RankState, Start, resume, spans
 from zephon_async.operators import (
+    TOKENIZER_FILES,
     Accumulate,
     DecodeText,
     Filter,
@@ -81,6 +83,7 @@ class Pipeline:
         self._run: Run | None = None
         self._consumed = Consumed()
         self._closed = False
+        self._access: Access | None = None  # of the last start
         tell_of_forks(self)
 
     # -- building ------------------------------------------------------------------------------------------------------------
@@ -93,6 +96,7 @@ class Pipeline:
         one_of("runner", options.runner, ("auto", *PLACES))
         for name, runner in options.per_stage_runner.items():
             one_of(f"per_stage_runner[{name!r}]", runner, CHOSEN)
+        StorageOptions.of(options.io_options)
         self._options = options
         return self
 
@@ -135,9 +139,19 @@ class Pipeline:
         return self._add(DecodeText, fields, **settings)
 
     @checks_call
-    def tokenize(self, tokenizer: Any = None, **settings: Any) -> Self:
-        """Turn a text column into `input_ids`. See `operators.Tokenize`."""
-        return self._add(Tokenize, tokenizer, **settings)
+    def tokenize(self, tokenizer: Any = None, *, storage_options: Mapping[str, Any] | None = None, **settings: Any) -> Self:
+        """Turn a text column into `input_ids`. See `operators.Tokenize`.
+
+        tokenizer, tokenizer_id: also the URL of a tokenizer.json or of the folder that has one, read with `storage_options`.
+        """
+        given = settings.get("tokenizer_id") if tokenizer is None else tokenizer
+        if not isinstance(given, str) or "://" not in given:
+            return self._add(Tokenize, tokenizer, **settings)
+        with copied(given, storage_options or {}, TOKENIZER_FILES) as path:
+            try:
+                return self._add(Tokenize, path, **{name: value for name, value in settings.items() if name != "tokenizer_id"})
+            except RecipeError as error:
+                raise RecipeError(str(error).replace(path, given)) from error.__cause__
 
     @checks_call
     def pack_flat(self, max_length: int, **settings: Any) -> Self:
@@ -185,7 +199,18 @@ class Pipeline:
 
     def __aiter__(self) -> AsyncBatches:
         """Iterate from a coroutine, on asyncio or trio."""
-        return AsyncBatches(self._begin, self._consumed)
+        return AsyncBatches(self._begin, self._consumed, self._leave)
+
+    def _begun(self, access: Access) -> None:
+        """A start reads by this."""
+        self._access = access
+        if self._closed:
+            access.close_soon()
+
+    def _leave(self) -> None:
+        """Nobody waits for the start any more."""
+        if self._access is not None:
+            self._access.leave()
 
     @lets_go
     def _begin(self) -> tuple[Run, Known]:
@@ -217,7 +242,7 @@ class Pipeline:
                 fingerprints = tuple(fingerprint(each) for each in self._operators)
                 spec = Spec(self._source, tuple(self._operators), self._options, batch, fingerprints)
                 self._guards = guards(self._source.datasets)
-                self._started = start(spec, self._facts if facts is None else facts, self._deadly)
+                self._started = start(spec, self._facts if facts is None else facts, self._deadly, self._begun)
                 engine = self._started.engine
                 if self._closed:  # while this was found out; `close` does not wait for it
                     engine.close_soon()
@@ -332,6 +357,8 @@ class Pipeline:
         self._closed = True  # before the engine is looked at, as the start sets the engine before it looks at this
         if (started := self._started) is not None:
             started.engine.close(timeout_s)
+        elif (access := self._access) is not None:  # which a start may wait for
+            access.close_soon()
 
     async def _aclose(self, timeout_s: float) -> None:
         from anyio import CancelScope, to_thread

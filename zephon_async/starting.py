@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from zephon_async.engine import Deadly, Engine, Known, Policy, Spec, compile_chain, prepare
 from zephon_async.explain import explain
+from zephon_async.io import Access
 from zephon_async.isolation import IsolatedEngine
 
 
@@ -19,22 +20,28 @@ class Started(NamedTuple):
     explain: Callable[[], str]
 
 
-def start(spec: Spec, facts: Mapping[str, Any] | None, deadly: Deadly) -> Started:
-    """Find out what is not known of the data, and make an engine where the options say; `facts` are of a run that is resumed."""
+Begun: TypeAlias = Callable[[Access], object]
+
+
+def start(spec: Spec, facts: Mapping[str, Any] | None, deadly: Deadly, begun: Begun = lambda access: None) -> Started:
+    """Find out what is not known of the data, and make an engine where the options say; `facts` are of a run that is resumed.
+
+    begun: is told by what remote data is read, which may be closed to end this.
+    """
     if spec.options.isolate:
         engine = IsolatedEngine(spec, deadly)
         known, explained = engine.start(facts)
         return Started(known, engine, lambda: explained)
-    return start_here(spec, facts, deadly)
+    return start_here(spec, facts, deadly, begun)
 
 
-def start_here(spec: Spec, facts: Mapping[str, Any] | None, deadly: Deadly) -> Started:
+def start_here(spec: Spec, facts: Mapping[str, Any] | None, deadly: Deadly, begun: Begun = lambda access: None) -> Started:
     """`start`, in this process."""
     operators = tuple(copy(each) if each.learns else each for each in spec.operators)  # `recall` is for this start alone
     spec = replace(spec, operators=operators)
-    options, prepared = spec.options, prepare(spec, facts)
+    options, prepared = spec.options, prepare(spec, facts, begun)
     row_name, quarantine = prepared.reader.row_name, options.on_bad_record == "quarantine"
     policy = Policy(prepared.known.names, quarantine, row_name, options.max_bad_records, deadly=deadly)
     chain = compile_chain(operators, spec.microbatch_size, options, prepared.budget.need.chunk_rows, policy)
-    engine = Engine(options, chain, prepared.plan, prepared.reader, prepared.budget, prepared.users)
+    engine = Engine(options, chain, prepared.plan, prepared.reader, prepared.budget, prepared.access, prepared.users)
     return Started(prepared.known, engine, partial(explain, prepared, chain, options, spec.source))

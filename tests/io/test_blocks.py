@@ -31,7 +31,7 @@ class Slow:
         self.waiting: list[Callable[[], None]] = []
         self.passes, self.ordered, self.fails = passes, ordered, fails
 
-    def read_several(self, dataset: int, unit: int, blocks: range) -> dict[int, Block]:
+    def read_several(self, dataset: int, unit: int, blocks: range, source: object = None) -> dict[int, Block]:
         self.read.append((dataset, unit, blocks[-1]))
         self.runs.append((blocks.start, len(blocks)))
         if self.fails:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.whole import schema_of, whole
 from zephon_async.errors import DatasetError, RecipeError
-from zephon_async.io import Dataset, dataset_schema, unify
+from zephon_async.io import Access, Dataset, dataset_schema, unify
 from zephon_async.kinds import is_json, json_field
 
 
@@ -65,9 +65,9 @@ def test_the_look_is_at_no_more_than_sixteen_shards(tmp_path: Path, monkeypatch:
     opened = []
     real = Dataset.open
 
-    def open_one(self: Dataset, shard: int) -> Any:
+    def open_one(self: Dataset, shard: int, access: Access | None) -> Any:
         opened.append(shard)
-        return real(self, shard)
+        return real(self, shard, access)
 
     monkeypatch.setattr(Dataset, "open", open_one)
     assert dataset_schema(dataset, frozenset(), {"text": "string"}) == pa.schema({"text": pa.large_string()})

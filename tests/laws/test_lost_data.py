@@ -16,6 +16,7 @@ from tests.numbered import numbers, seen, source
 from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource
 from zephon_async.errors import ShardError
 from zephon_async.io import Reader
+from zephon_async.io.stores import Source
 from zephon_async.operators import Columns, Operator, Tally
 from zephon_async.records import Block, Part, Records
 from zephon_async.work import DatasetPlan, Plan
@@ -138,10 +139,10 @@ class Failing:
         self.mended = False
         read = Reader.read_several
 
-        def read_or_fail(reader: Reader, dataset: int, unit: int, blocks: range) -> dict[int, Block]:
+        def read_or_fail(reader: Reader, dataset: int, unit: int, blocks: range, source: Source | None) -> dict[int, Block]:
             if at in blocks and not self.mended:
                 raise kind("no", at)
-            return read(reader, dataset, unit, blocks)
+            return read(reader, dataset, unit, blocks, source)
 
         patch.setattr(Reader, "read_several", read_or_fail)
 

@@ -26,3 +26,16 @@ def test_the_next_epoch_is_the_first_in_which_the_lane_owns_something(rows: int)
         for epoch in range(2 * lanes):
             assert plan.next_epoch(lane, epoch) == next(e for e in range(epoch, epoch + lanes) if len(plan.parts(lane, e)))
     assert DatasetPlan(Dataset.from_dict("none", {"a": []}).catalog(), 1, True, lanes).next_epoch(0, 3) is None
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize(("rows", "lanes"), [(1, 1), (1, 4), (3, 8), (40, 3), (41, 8), (100, 7), (64, 64)])
+def test_the_lanes_of_a_unit_are_those_that_own_some_of_it(rows: int, lanes: int, shuffle: bool) -> None:
+    dataset = Dataset.from_dict("some", {"a": list(range(rows))}).with_sizes(unit_bytes=48, block_bytes=16)
+    plan = DatasetPlan(dataset.catalog(), 1, shuffle, lanes)
+    for epoch in range(3):
+        owned: dict[int, set[int]] = {unit: set() for unit in range(len(plan.catalog.units))}
+        for lane in range(lanes):
+            for part in plan.parts(lane, epoch):
+                owned[part.unit].add(lane)
+        assert {unit: set(plan.lanes_of(epoch, unit)) for unit in owned} == owned

@@ -1,6 +1,7 @@
 """The traffic: from a compiled pipeline to microbatches, on an event loop in a thread of its own."""
 
 from zephon_async.engine.agreement import GlooAgreement
+from zephon_async.engine.budget import Budget
 from zephon_async.engine.compile import Chain, Link, compile_chain
 from zephon_async.engine.deadly import Deadly
 from zephon_async.engine.engine import CLOSE_S, HURRY_S, Engine
@@ -17,6 +18,7 @@ __all__ = [
     "CLOSE_S",
     "HURRY_S",
     "PLACES",
+    "Budget",
     "Chain",
     "Consumed",
     "Deadly",

@@ -14,6 +14,8 @@ from zephon_async.operators import Operator
 _CACHE = 4  # one part in so many of the budget is for row blocks that may be asked for again, ...
 _OPEN = 4  # ... and of that one in so many for units that stand open in the middle
 _MOST_OPEN_BYTES = 64 << 20
+_REMOTE = 2  # where shards are remote, as much again is for what was fetched and not decoded yet, if there is room;
+_REMEMBERED = 8  # of that one part in so many is for what was read to plan, and half of the rest for what is on its way
 _CHUNK_BYTES = 4 << 20  # of the rows that are dispatched as one, on average: larger chunks are no quicker
 _CHUNK_ROWS = 256  # even where fewer are made ahead: smaller chunks cost more than they are worth
 
@@ -55,22 +57,37 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Bytes for cached row blocks, for units that stand open, and for each lane, which must be able to hold `need`."""
+    """Bytes for cached row blocks, for units that stand open, for what was fetched of remote shards, is on its way, and was read to
+    plan, and for each lane, which must be able to hold `need`."""
 
     cache_bytes: int
     open_bytes: int
+    fetched_bytes: int
+    coming_bytes: int
+    remembered_bytes: int
     share_bytes: int
     need: Need
 
 
-def divide(budget_bytes: int, lanes: int, need: Need) -> Budget:
-    """Divide a budget over `lanes` lanes. Raises `RecipeError` where it is below what they need."""
+def divide(budget_bytes: int, lanes: int, need: Need, remote: bool = False) -> Budget:
+    """Divide a budget over `lanes` lanes. remote: whether shards are. Raises `RecipeError` where it is below what they need."""
     needed = lanes * need.bytes
     if needed > budget_bytes:
         raise RecipeError(
             f"memory_budget is {budget_bytes:,} bytes, and {lanes} lanes must be able to hold {needed:,}: each {need}. "
             f"Set options(memory_budget={needed}) or more, or use fewer lanes, smaller windows or a smaller chunk_rows"
         )
-    spare = min(budget_bytes // _CACHE, budget_bytes - needed)
-    open_bytes = min(spare // _OPEN, _MOST_OPEN_BYTES)
-    return Budget(spare - open_bytes, open_bytes, (budget_bytes - spare) // lanes, need)
+    spare = min(budget_bytes // _CACHE * (_REMOTE if remote else 1), budget_bytes - needed)
+    fetched_bytes = spare // _REMOTE if remote else 0
+    remembered_bytes = fetched_bytes // _REMEMBERED
+    coming_bytes = (fetched_bytes - remembered_bytes) // 2
+    open_bytes = min((spare - fetched_bytes) // _OPEN, _MOST_OPEN_BYTES)
+    return Budget(
+        cache_bytes=spare - fetched_bytes - open_bytes,
+        open_bytes=open_bytes,
+        fetched_bytes=fetched_bytes - remembered_bytes - coming_bytes,
+        coming_bytes=coming_bytes,
+        remembered_bytes=remembered_bytes,
+        share_bytes=(budget_bytes - spare) // lanes,
+        need=need,
+    )

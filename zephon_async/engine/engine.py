@@ -22,19 +22,18 @@ from zephon_async.engine.agreement import GlooAgreement, agreed
 from zephon_async.engine.budget import Budget
 from zephon_async.engine.compile import Chain
 from zephon_async.engine.lane import Lane, Shared
-from zephon_async.engine.loops import new_loop
 from zephon_async.engine.placement import warn_of_the_gil
 from zephon_async.engine.run import Run, held_here, lets_go
 from zephon_async.engine.stats import Books, Consumed, Statistics
 from zephon_async.engine.steps import Steps
-from zephon_async.engine.users_loop import UsersLoop
 from zephon_async.errors import ClosedError, WorkerError
 from zephon_async.forks import tell_of_forks
-from zephon_async.io import Blocks, Reader
+from zephon_async.io import Access, Blocks, Fetcher, Reader, Spill
 from zephon_async.lanes import Cursor, Start
+from zephon_async.loops import LoopThread, begin, new_loop
 from zephon_async.options import Options
 from zephon_async.records import Block
-from zephon_async.runners import RUNNERS, Need, ProcessRunner, ThreadRunner, begin
+from zephon_async.runners import RUNNERS, Need, ProcessRunner, ThreadRunner
 from zephon_async.work import Plan
 
 _log = logging.getLogger("zephon_async")
@@ -53,7 +52,9 @@ _engines: "set[Engine]" = set()  # those whose thread runs
 class Engine:
     """Runs what a pipeline was compiled to."""
 
-    def __init__(self, options: Options, chain: Chain, plan: Plan, reader: Reader, budget: Budget, users: UsersLoop) -> None:
+    def __init__(
+        self, options: Options, chain: Chain, plan: Plan, reader: Reader, budget: Budget, access: Access, users: LoopThread
+    ) -> None:
         self._runner = RUNNERS["inline" if options.runner == "inline" else "threads"](options.workers)
         self._options, self.chain, self._plan, self._reader, self._budget = options, chain, plan, reader, budget
         self._processes: ProcessRunner | None = None
@@ -68,8 +69,9 @@ class Engine:
         self._run: Run | None = None
         self._request: tuple[Run, Mapping[int, Cursor], bool] | None = None
         self._blocks: Blocks | None = None
+        self._fetcher: Fetcher | None = None
         self._lanes: list[Lane] = []
-        self._users = users
+        self._access, self._users = access, users
         self._gloo = GlooAgreement(options) if options.agree is None and options.dp_size > 1 else None
         self._agree: ThreadRunner | None = None
         self._abandoned: list[str] = []
@@ -115,7 +117,7 @@ class Engine:
         self.close_soon(timeout_s)
         if thread is threading.current_thread() or inside:
             return
-        left = self._users.close(timeout_s) if thread is None else []
+        left = [*self._access.close(timeout_s), *self._users.close(timeout_s)] if thread is None else []
         if thread is not None:
             thread.join(timeout_s + _MORE_S)
             left, self._abandoned = self._abandoned, []
@@ -129,7 +131,7 @@ class Engine:
         global _registry
         _registry = threading.Lock()
         self._lock = threading.RLock()
-        self._closed, self._thread, self._users = True, None, UsersLoop()
+        self._closed, self._thread, self._users = True, None, LoopThread("zephon-users")
         if self._processes is not None:
             self._processes.forked()
         if self._run is not None:
@@ -142,14 +144,21 @@ class Engine:
         self._patience_s = min(self._patience_s, patience_s)
         if self._loop is None:
             self._reader.close()
+            self._access.close_soon()
             self._users.close_soon()
         self._ask()
 
     def statistics(self, taken: Consumed) -> Statistics:
         """A snapshot of the run under way."""
         held = sum(lane.held_bytes for lane in self._lanes)
-        held += sum(0 if holder is None else holder.held_bytes for holder in (self._blocks, self._run, self._processes))
-        return self._books.snapshot(taken, perf_counter() - self._began, held)
+        held += sum(
+            0 if holder is None else holder.held_bytes
+            for holder in (self._blocks, self._run, self._processes, self._access, self._fetcher)
+        )
+        storage = {}
+        if (fetcher := self._fetcher) is not None:
+            storage = {**self._access.statistics(), "fetched_twice": fetcher.fetched_twice}
+        return self._books.snapshot(taken, perf_counter() - self._began, held, storage)
 
     def _new_books(self) -> Books:
         links = self.chain.links
@@ -193,6 +202,7 @@ class Engine:
                 for task in tasks:
                     task.cancel()
                 loop.run_until_complete(asyncio.wait(tasks))
+            self._access.close_soon()  # workers may wait for it
             if self._processes is not None:
                 self._processes.close(self._patience_s)
             self._abandoned += self._runner.close(self._patience_s)
@@ -200,7 +210,8 @@ class Engine:
                 self._abandoned += self._agree.close(0.1)
             if self._gloo is not None:
                 self._gloo.leave()
-            self._abandoned += self._users.close(min(1.0, self._patience_s))
+            for thread in (self._access, self._users):
+                self._abandoned += thread.close(min(1.0, self._patience_s))
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
             self._reader.close()
@@ -230,7 +241,8 @@ class Engine:
     async def _drive(self, run: Run, cursors: Mapping[int, Cursor], finite: bool) -> None:
         self._began = perf_counter()
         self._books = self._new_books()
-        blocks = self._blocks = Blocks(self._reader, self._read, self._budget.cache_bytes)
+        self._fetcher = self._new_fetcher(run)
+        blocks = self._blocks = Blocks(self._reader, self._read, self._budget.cache_bytes, self._fetcher)
         limits = {
             id(stage): asyncio.Semaphore(stage.parallelism)
             for link in self.chain.links
@@ -275,6 +287,18 @@ class Engine:
             self._lanes = []
             run.on_take(lambda number, waits: None)
             run.let_go()
+
+    def _new_fetcher(self, run: Run) -> Fetcher | None:
+        """What fetches remote shards, where there are any."""
+        if not any(dataset.store.remote for dataset in self._reader.datasets):
+            return None
+        owned = frozenset(run.topology.owned)
+
+        def owners(d: int, epoch: int, unit: int) -> int:
+            return len(owned.intersection(self._plan.datasets[d].lanes_of(epoch, unit)))
+
+        streams = len(owned) * len(self._plan.datasets)
+        return Fetcher(self._reader, self._access, self._runner.submit, owners, streams, self._budget.fetched_bytes, Spill())
 
     async def _read(self, call: Callable[[], tuple[dict[int, Block], float]], need: Need) -> tuple[dict[int, Block], float]:
         """Read row blocks on a worker, and book it."""

@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from zephon_async.engine.ahead import Ahead, Standing
 from zephon_async.engine.blame import noted
 from zephon_async.engine.budget import Budget
 from zephon_async.engine.compile import Chain
@@ -29,9 +30,9 @@ from zephon_async.engine.run import Ready, Run
 from zephon_async.engine.serial import Fed, Given
 from zephon_async.engine.stage import Stateless
 from zephon_async.engine.stats import Books
-from zephon_async.engine.users_loop import UsersLoop
-from zephon_async.io import READS_AHEAD, Blocks
+from zephon_async.io import Blocks
 from zephon_async.lanes import Cursor, Draw, Trail
+from zephon_async.loops import LoopThread
 from zephon_async.options import Options
 from zephon_async.records import Block, End, Parcel, Pick
 from zephon_async.runners import Need, ProcessRunner, Runner, deliverable
@@ -53,7 +54,7 @@ class Shared:
     options: Options
     runner: Runner
     processes: ProcessRunner | None
-    users: UsersLoop
+    users: LoopThread
     blocks: Blocks
     limits: dict[int, asyncio.Semaphore]  # by id of a stage with a parallelism of its own
     books: Books
@@ -68,9 +69,6 @@ class Lane:
         self._begins = cursor.draw
         self._draw: Draw | None = None  # made with the first chunk, where what it raises has a place
         self._index: dict[int, npt.NDArray[np.integer]] = {}
-        self._standing: dict[int, tuple[int, int]] = {}  # the unit and row block that each dataset stands in
-        self._standing_bytes: dict[int, int] = {}  # of these row blocks
-        self._unread: dict[int, int] = {}  # parts of each dataset until more of it is to be read ahead
         self._trail = Trail(cursor, shared.chain.passing)
         self._serials = shared.chain.serials(number, cursor)
         self._dry = Dry(number, shared.chain, shared.plan.rule.turn) if shared.plan.rule.epochs is None else None
@@ -93,7 +91,7 @@ class Lane:
         self.progress: Callable[[], None] = lambda: None
         self._most_in_flight = shared.runner.workers + 1
         streams = len(shared.run.topology.owned) * len(shared.plan.datasets)
-        self._room_ahead = shared.blocks.budget_bytes // (2 * streams)  # bytes of row blocks read before they are needed
+        self._ahead = Ahead(number, shared.blocks, shared.options.read_ahead, streams)
         self._ahead_rows = shared.budget.need.ahead_rows
 
     async def work(self) -> None:
@@ -198,14 +196,14 @@ class Lane:
 
     def _needed_bytes(self, picked: dict[Place, int]) -> int:
         """Bytes of the row blocks that a chunk holds, and of those that its datasets stand in now."""
-        coming = sum(self._standing_bytes[d] for d, place in self._standing.items() if (d, *place) not in picked)
+        coming = sum(now.nbytes for d, now in self._ahead.standing.items() if (d, *now[:2]) not in picked)
         return sum(picked.values()) + coming
 
     def _too_much(self, d: int | None, picked: dict[Place, int], room: int) -> bool:
         """Whether a chunk would hold too much with the row block that the next row is in."""
-        if d is None or (d, *self._standing[d]) in picked:
+        if d is None or (d, *self._ahead.standing[d][:2]) in picked:
             return False
-        return sum(picked.values()) + self._standing_bytes[d] > room
+        return sum(picked.values()) + self._ahead.standing[d].nbytes > room
 
     def _chunk_rows(self) -> int:
         """Rows of the next chunk: as many as take a moment, by what the rows so far took."""
@@ -217,28 +215,16 @@ class Lane:
     async def _supply(self, draw: Draw, blocks: dict[Place, Block]) -> None:
         """Tell the draw the sizes of the parts that it stands before."""
         missing = draw.missing()
+        microbatch, lane = self._need(self._in_flight)
+        later = (microbatch + 1, lane)  # behind the chunk that is drawn now
         for d, _, part in missing:
-            self._shared.blocks.prefetch(d, [(part.unit, part.block)])
+            self._ahead.need(draw, d, part, later)
         for d, epoch, part in missing:
             block = await self._block(d, part.unit, part.block, blocks)
             index = self._shared.plan.datasets[d].select(part, epoch, block)
             self._index[d] = index.astype(np.int32)
-            place, before = (part.unit, part.block), self._standing.get(d)
-            if before is not None and before != place:  # data of one row block begins again in it
-                self._shared.blocks.leave(d, *before)
-            self._standing[d], self._standing_bytes[d] = place, block.nbytes
             draw.supply(d, block.sizes[index])
-            self._read_ahead(draw, d, block.nbytes)
-
-    def _read_ahead(self, draw: Draw, d: int, block_bytes: int) -> None:
-        """Let the next parts of a dataset be read; a quarter of them at a time, so only every so often."""
-        ahead = min(self._shared.options.read_ahead, self._room_ahead // max(block_bytes, 1))
-        self._unread[d] = self._unread.get(d, 0) - 1
-        if self._unread[d] <= 0:
-            coming = [(part.unit, part.block) for part in draw.coming(d, ahead)]
-            microbatch, lane = self._need(self._in_flight)
-            self._shared.blocks.prefetch(d, coming, (microbatch + 1, lane))  # behind the chunk that is drawn now
-            self._unread[d] = ahead // READS_AHEAD
+            self._ahead.stand(draw, d, Standing(part.unit, part.block, epoch, block.nbytes), later)
 
     async def _block(self, d: int, unit: int, number: int, blocks: dict[Place, Block]) -> Block:
         key = (d, unit, number)

@@ -5,7 +5,7 @@ checkpoint, so a resumed run takes it from there.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,11 +19,11 @@ from zephon_async.engine.gather import Chunk, Policy, gather
 from zephon_async.engine.recipe import Known, Spec, recipe_of
 from zephon_async.engine.serial import Fed, Serial
 from zephon_async.engine.stage import apply, apply_async
-from zephon_async.engine.users_loop import UsersLoop
 from zephon_async.errors import RecipeError, ZephonError
-from zephon_async.io import Catalog, Reader, dataset_schema, row_sizes, unify
+from zephon_async.io import Access, Catalog, Reader, StorageOptions, dataset_schema, row_sizes, unify
 from zephon_async.kinds import list_lengths
 from zephon_async.lanes import Cursor, Draw, Topology
+from zephon_async.loops import LoopThread
 from zephon_async.operators import KINDS, Columns, Operator, is_interrupt
 from zephon_async.options import Options
 from zephon_async.records import ORIGIN, End, Names, Parcel, Pick, Records
@@ -31,6 +31,7 @@ from zephon_async.work import Plan, Unit, WorkSource, measured, sample_blocks
 
 _log = logging.getLogger("zephon_async")
 _TRIAL_ROWS = 64
+_REMEMBERED = 16  # one part in so many of the budget is for what is read to plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,23 +45,35 @@ class Prepared:
     row_tokens: float | None  # of a row of the datasets, about; None where tokens are not estimated
     catalogs: tuple[Catalog, ...]
     schema: pa.Schema
-    users: UsersLoop  # on which a trial has run coroutines: theirs in the run must find the same loop
+    access: Access  # of remote shards
+    users: LoopThread  # on which a trial has run coroutines: theirs in the run must find the same loop
 
 
-def prepare(spec: Spec, facts: Mapping[str, Any] | None) -> Prepared:
-    """Find out everything; `facts` are those of a run that is resumed."""
+def prepare(spec: Spec, facts: Mapping[str, Any] | None, begun: Callable[[Access], object] = lambda access: None) -> Prepared:
+    """Find out everything; `facts` are those of a run that is resumed. begun: is told by what it is read, which may be closed."""
+    topology = _topology(spec.options)
+    access = Access(StorageOptions.of(spec.options.io_options), spec.options.budget_bytes // _REMEMBERED)
+    users = LoopThread("zephon-users")
+    begun(access)
+    try:
+        return _prepare(spec, facts, topology, access, users)
+    except BaseException:
+        access.close(1.0)
+        users.close(1.0)
+        raise
+
+
+def _prepare(spec: Spec, facts: Mapping[str, Any] | None, topology: Topology, access: Access, users: LoopThread) -> Prepared:
     source, operators, options = spec.source, spec.operators, spec.options
-    topology = _topology(options)
     datasets = source.datasets
-    catalogs = tuple(dataset.catalog() for dataset in datasets)
+    catalogs = tuple(dataset.catalog(access) for dataset in datasets)
     _enough_rows(catalogs, topology.lanes, source.finite)
     names = Names(tuple(c.dataset for c in catalogs), tuple(tuple(shard.name for shard in c.shards) for c in catalogs))
     needed, required, by = _columns(operators)
-    schema = unify({dataset.name: dataset_schema(dataset, needed, required, source.seed, by) for dataset in datasets})
+    schema = unify({dataset.name: dataset_schema(dataset, needed, required, source.seed, by, access) for dataset in datasets})
     sizes = _sizes(source, operators, schema)
-    reader = Reader(datasets, schema, sizes, required=set(required))
+    reader = Reader(datasets, schema, sizes, required=set(required), access=access)
     policy = Policy(names, quarantine=True, quiet=True)
-    users = UsersLoop()
     found = dict(facts or {})
     try:
         if facts is None:  # types before tokens: what measures tokens may need them
@@ -76,15 +89,13 @@ def prepare(spec: Spec, facts: Mapping[str, Any] | None) -> Prepared:
         usual = _usual(plan, reader, source.unit)
         size = spec.microbatch_size
         need = Need.of(operators, size, options.prefetch, options.chunk_rows, usual.row_bytes, usual.block_bytes)
-        budget = divide(options.budget_bytes, len(topology.owned), need)
-    except BaseException:
-        users.close(1.0)
-        raise
+        budget = divide(options.budget_bytes, len(topology.owned), need, any(dataset.store.remote for dataset in datasets))
     finally:
         reader.close()
-    reader = Reader(datasets, schema, sizes, required=set(required), open_bytes=budget.open_bytes)
+    access.bound(budget.remembered_bytes, budget.coming_bytes)
+    reader = Reader(datasets, schema, sizes, required=set(required), open_bytes=budget.open_bytes, access=access)
     known = Known(topology, names, output, *recipe_of(spec, topology), found)
-    return Prepared(known, plan, reader, budget, usual.row_tokens, catalogs, schema, users)
+    return Prepared(known, plan, reader, budget, usual.row_tokens, catalogs, schema, access, users)
 
 
 def _topology(options: Options) -> Topology:
@@ -167,18 +178,23 @@ def _ones(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     return np.ones(batch.num_rows, np.int64)
 
 
-def _run(operator: Operator, parcel: Parcel, policy: Policy, users: UsersLoop) -> Parcel:
+def _run(operator: Operator, parcel: Parcel, policy: Policy, users: LoopThread) -> Parcel:
     if operator.concurrency is None:
         return apply(operator, parcel, policy)
     return users.submit(apply_async(operator, parcel, policy)).result()
 
 
-def _learn(operator: Operator, records: Records, users: UsersLoop) -> Any:
+def _learn(operator: Operator, records: Records, users: LoopThread) -> Any:
     return operator.learn(records) if operator.concurrency is None else users.submit(operator.learn_async(records)).result()
 
 
 def _ratios(
-    source: WorkSource, catalogs: Sequence[Catalog], operators: Sequence[Operator], reader: Reader, policy: Policy, users: UsersLoop
+    source: WorkSource,
+    catalogs: Sequence[Catalog],
+    operators: Sequence[Operator],
+    reader: Reader,
+    policy: Policy,
+    users: LoopThread,
 ) -> dict[str, tuple[int, int]]:
     """Tokens per byte of each dataset: pinned, or measured on a sample."""
     estimation = source.token_estimation
@@ -207,7 +223,7 @@ def _ratios(
     return ratios
 
 
-def _tokens(parcel: Parcel, operators: Sequence[Operator], policy: Policy, users: UsersLoop) -> int:
+def _tokens(parcel: Parcel, operators: Sequence[Operator], policy: Policy, users: LoopThread) -> int:
     for operator in operators:
         if operator.stateless:
             parcel = _run(operator, parcel, policy, users)
@@ -220,7 +236,7 @@ def _tokens(parcel: Parcel, operators: Sequence[Operator], policy: Policy, users
     return int(list_lengths(parcel.records.columns.column(column)).sum())
 
 
-def _trial(plan: Plan, reader: Reader, operators: Sequence[Operator], policy: Policy, users: UsersLoop) -> dict[str, Any]:
+def _trial(plan: Plan, reader: Reader, operators: Sequence[Operator], policy: Policy, users: LoopThread) -> dict[str, Any]:
     """Run up to 64 rows, in plan order, up to the last operator that learns; gives what was learned, nothing without a row."""
     last = max((i for i, operator in enumerate(operators) if operator.learns), default=-1)
     picks = _first_rows(plan, reader) if last >= 0 else []

@@ -70,7 +70,7 @@ class Books:
         self.drawn = [0] * len(datasets)  # rows or bytes
         self.stuck: dict[Kind, float] = {"storage": 0.0, "workers": 0.0, "accumulators": 0.0}
 
-    def snapshot(self, taken: Consumed, seconds: float, held_bytes: int) -> "Statistics":
+    def snapshot(self, taken: Consumed, seconds: float, held_bytes: int, storage: Mapping[str, int]) -> "Statistics":
         """A frozen copy."""
         names = ["storage", *(name for each in self._names for name in each)]
         stages = tuple(
@@ -91,6 +91,7 @@ class Books:
             {name: size / total if total else 0.0 for name, size in drawn.items()},
             dict(self.counts),
             held_bytes,
+            storage,
         )
 
     def _bottleneck(self, taken: Consumed, seconds: float) -> Bottleneck:
@@ -155,6 +156,9 @@ class Statistics:
     counts: by name, records, documents, rows or tokens that were left out or made up by the operators; also for rows that are not
         delivered in the end, such as `padding_tokens` of a padded row that is left over. `rows_left`: rows behind the last step.
     held_bytes: bytes held now: row blocks that are kept or being read, rows on their way, what accumulators hold, what is ready.
+    storage: by name, what remote shards have cost since the pipeline was started: `requests`, `bytes` of bodies, `retries`,
+        `hedges` (slow reads that were made a second time), and of this iteration `fetched_twice`, units that were fetched again
+        since neither memory nor disk had room for them. Empty where all shards are at hand.
     """
 
     stages: tuple[StageStatistics, ...] = ()
@@ -167,6 +171,7 @@ class Statistics:
     actual: Mapping[str, float] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=Counter)
     held_bytes: int = 0
+    storage: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [
@@ -180,6 +185,7 @@ class Statistics:
         lines += _table(("stage", "kind", "calls", "rows", "bytes", "busy s", "waiting s"), rows, 2)
         shares = [(name, f"{size:,}", f"{self.target[name]:.2%}", f"{self.actual[name]:.2%}") for name, size in self.drawn.items()]
         lines += _table(("dataset", "drawn", "target", "actual"), shares, 1)
+        lines += _table(("storage", "number"), [(name, f"{n:,}") for name, n in self.storage.items()], 1)
         lines += _table(("count", "number"), [(name, f"{n:,}") for name, n in sorted(self.counts.items()) if n], 1)
         return "\n".join(lines)
 

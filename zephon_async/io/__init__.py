@@ -1,26 +1,40 @@
 """Data: datasets, their catalogs and schemas, and the reading of row blocks.
 
 A `Dataset` says what there is (`Catalog`); `dataset_schema` and `unify` say of which types; a `Reader` decodes one row block on a
-worker; `Blocks` is the cache that the engine asks. Stores and formats are found by name; a format's library is loaded on first use.
+worker; `Blocks` is the cache that the engine asks. Shards that lie elsewhere are read through an `Access`; a `Fetcher` has
+them at hand before they are decoded. Stores and formats are found by name; a format's library is loaded on first use.
 """
 
+from zephon_async.io.access import Access
 from zephon_async.io.blocks import READS_AHEAD, Blocks
+from zephon_async.io.cache_folder import CACHE, WRITING
 from zephon_async.io.catalog import UNIT, Catalog, Shard
+from zephon_async.io.copies import copied
 from zephon_async.io.dataset import Dataset
+from zephon_async.io.fetcher import Fetcher
 from zephon_async.io.in_memory import InMemoryShard
 from zephon_async.io.reader import Reader
 from zephon_async.io.schema import dataset_schema, unify
 from zephon_async.io.sizes import logical_bytes, row_sizes
+from zephon_async.io.spill import Spill
+from zephon_async.io.storage_options import StorageOptions
 
 __all__ = [
+    "CACHE",
     "READS_AHEAD",
     "UNIT",
+    "WRITING",
+    "Access",
     "Blocks",
     "Catalog",
     "Dataset",
+    "Fetcher",
     "InMemoryShard",
     "Reader",
     "Shard",
+    "Spill",
+    "StorageOptions",
+    "copied",
     "dataset_schema",
     "logical_bytes",
     "row_sizes",

@@ -16,7 +16,9 @@ from copy import copy
 from time import perf_counter
 from typing import Protocol, TypeAlias
 
+from zephon_async.io.fetcher import Fetcher
 from zephon_async.io.reader import Reader
+from zephon_async.io.stores import Source
 from zephon_async.records import Block
 
 READS_AHEAD = 4
@@ -36,9 +38,11 @@ class Run(Protocol):
 class Blocks:
     """A cache of row blocks of at most `budget_bytes` in front of a reader. `hits`, `misses` and `bytes` count."""
 
-    def __init__(self, reader: Reader, run: Run, budget_bytes: int) -> None:
+    def __init__(self, reader: Reader, run: Run, budget_bytes: int, fetcher: Fetcher | None = None) -> None:
+        """fetcher: of remote shards."""
         self._reader = reader
         self._run = run
+        self._fetcher = fetcher
         self.budget_bytes = budget_bytes
         self._kept: OrderedDict[Key, Block] = OrderedDict()  # the least recently used first
         self._left: OrderedDict[Key, Block] = OrderedDict()  # likewise
@@ -58,6 +62,12 @@ class Blocks:
     def held_bytes(self) -> int:
         """Bytes of the blocks that are kept and, about, of those that are being read."""
         return self.bytes + len(self._flights) * self._largest
+
+    def fetches(self, dataset: int) -> Fetcher | None:
+        """What fetches the shards of a dataset; None where they are at hand."""
+        if self._fetcher is None or not self._reader.datasets[dataset].store.remote:
+            return None
+        return self._fetcher
 
     async def get(self, dataset: int, unit: int, block: int) -> Block:
         """A row block. Raises what its read raises, an exception for each who asks; a failed read is not remembered."""
@@ -113,6 +123,8 @@ class Blocks:
 
     def close(self) -> None:
         """Give up what is being read, and forget all."""
+        if self._fetcher is not None:
+            self._fetcher.close()
         for flight in set(self._flights.values()):
             flight.cancel()
         self._flights.clear()
@@ -137,7 +149,11 @@ class Blocks:
         if before is not None and self._reader.in_order(dataset):
             await asyncio.wait([before])
         try:
-            found, _ = await self._run(lambda: _timed(self._reader, dataset, unit, blocks), need)
+            if (fetcher := self.fetches(dataset)) is None:
+                found, _ = await self._run(lambda: _timed(self._reader, dataset, unit, blocks, None), need)
+            else:
+                async with fetcher.source(dataset, unit, blocks, need) as source:
+                    found, _ = await self._run(lambda: _timed(self._reader, dataset, unit, blocks, source), need)
         except Exception:
             if len(blocks) > 1:
                 return {}
@@ -196,6 +212,6 @@ def _own(error: BaseException) -> BaseException:
     return own.with_traceback(error.__traceback__)
 
 
-def _timed(reader: Reader, dataset: int, unit: int, blocks: range) -> _Read:
+def _timed(reader: Reader, dataset: int, unit: int, blocks: range, source: Source | None) -> _Read:
     start = perf_counter()
-    return reader.read_several(dataset, unit, blocks), perf_counter() - start
+    return reader.read_several(dataset, unit, blocks, source), perf_counter() - start

@@ -19,10 +19,12 @@ import pyarrow as pa
 from zephon_async.checks import checks_call, whole, writable
 from zephon_async.errors import DatasetError, RecipeError
 from zephon_async.forks import tell_of_forks
+from zephon_async.io.access import Access, at_once
 from zephon_async.io.catalog import UNIT, Catalog, Shard
 from zephon_async.io.conform import canonical_field
-from zephon_async.io.formats import Measure, find_format, pick_shards, reading
+from zephon_async.io.formats import Measure, UnitSpan, find_format, pick_shards, reading
 from zephon_async.io.in_memory import tables_of_arrow, tables_of_rows
+from zephon_async.io.remote import LOCAL, list_url
 from zephon_async.io.stores import LocalStore, MemoryStore, Source, Store
 from zephon_async.kinds import type_name
 
@@ -86,11 +88,13 @@ class Dataset:
         *,
         format: str | None = None,
         schema: Pins | None = None,
+        storage_options: Mapping[str, Any] | None = None,
         unit_bytes: int = UNIT_BYTES,
         block_bytes: int = BLOCK_BYTES,
     ) -> "Dataset":
-        """The files that a path stands for: a file, a folder (all that is below it), or a glob where no such path exists.
+        """The files that a path or URL stands for: a file, a folder (all that is below it), or a glob where no such path exists.
 
+        storage_options: of a URL, as users of fsspec know them, such as endpoint_url= or anon= of s3://.
         format: the name of the format; needed where a folder holds two, or where a file's suffix does not tell it.
         schema: types of columns; what does not fit them is a bad record. Others are found by a look at the data.
         Raises `DatasetError` where there is nothing to read, `RecipeError` for settings that cannot be meant.
@@ -100,16 +104,17 @@ class Dataset:
             raise RecipeError(f"dataset {name!r}: the path is a text or a pathlib.Path, not {path!r:.80}")
         if format is not None and not isinstance(format, str):
             raise RecipeError(f"dataset {name!r}: format is {format!r:.80}: it must be the name of a format, such as 'jsonl'")
-        if "://" in text and not os.path.lexists(text):
-            raise RecipeError(f"dataset {name!r}: no store reads {text.split('://')[0]}:// paths; give a path of this machine")
+        options = {} if storage_options is None else storage_options
+        if not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options):
+            raise RecipeError(f"dataset {name!r}: storage_options is a dict of settings by name, not {type(options).__name__}")
         try:
-            store = LocalStore(text)
+            store = _store(text, options)
             picked, names = pick_shards(text, store.names, format, store.explicit)
-            shards = tuple(store.shard(shard) for shard in sorted(names, key=os.fsencode))
+            shards = tuple(store.shard(shard) for shard in sorted(names, key=_in_bytes))
         except (DatasetError, RecipeError) as error:
             raise type(error)(f"dataset {name!r}: {error}") from error.__cause__
         ignored = {*store.ignored, *store.names}.difference(names)
-        listed = tuple(sorted((os.fsencode(other).decode("utf-8", "backslashreplace") for other in ignored), key=str.encode))
+        listed = tuple(sorted((_in_bytes(other).decode("utf-8", "backslashreplace") for other in ignored), key=str.encode))
         return Dataset(name, picked, store, shards, listed, _pins(name, schema), unit_bytes, block_bytes)
 
     @staticmethod
@@ -143,13 +148,13 @@ class Dataset:
         """The same data in units and row blocks of other sizes."""
         return replace(self, unit_bytes=unit_bytes, block_bytes=block_bytes, _once=_Once())
 
-    def open(self, shard: int) -> Source:
-        """A shard as bytes."""
-        return self.store.open(self.name, self.shards[shard])
+    def open(self, shard: int, access: Access | None = None) -> Source:
+        """A shard as bytes. access: how remote ones are read; None: each time by a connection of its own."""
+        return self.store.open(self.name, self.shards[shard], access)
 
-    def catalog(self) -> Catalog:
+    def catalog(self, access: Access | None = None) -> Catalog:
         """Its shards and their units. Reads footers, or counts small data, when first called."""
-        catalog: Catalog = self._once.get("catalog", self._make_catalog)
+        catalog: Catalog = self._once.get("catalog", lambda: self._make_catalog(access))
         return catalog
 
     def ids(self) -> npt.NDArray[np.int64]:
@@ -195,24 +200,46 @@ class Dataset:
         """What changes when a shard does, by name: for a warning, not for the fingerprint."""
         return {shard.name: f"{shard.size}/{shard.tag}" for shard in self.shards}
 
-    def _make_catalog(self) -> Catalog:
+    def _make_catalog(self, access: Access | None) -> Catalog:
         measure = find_format(self.format).measure(sum(shard.size for shard in self.shards))
-        return Catalog(self.name, self.format, self.shards, self._units(measure), measure, self.ignored)
+        return Catalog(self.name, self.format, self.shards, self._units(measure, access), measure, self.ignored)
 
     def _make_counts(self) -> npt.NDArray[np.int64]:
         catalog = self.catalog()
-        units = catalog.units if catalog.measure == "rows" else self._units("rows")
+        units = catalog.units if catalog.measure == "rows" else self._units("rows", None)
         return np.bincount(units["shard"], units["length"], len(self.shards)).astype(np.int64)
 
-    def _units(self, measure: Measure) -> npt.NDArray[Any]:
-        form = find_format(self.format)
-        units: list[tuple[int, ...]] = []
-        for shard in range(len(self.shards)):
-            source = self.open(shard)
-            with reading(source, self.format):
-                spans = form.units(source, measure, self.unit_bytes, self.block_bytes)
-            units.extend((shard, *span) for span in spans if span.length)
+    def _units(self, measure: Measure, access: Access | None) -> npt.NDArray[Any]:
+        numbers = range(len(self.shards))
+        if not self.store.remote:
+            spans = [self._units_of(shard, measure, None) for shard in numbers]
+        elif access is None:
+            with Access() as own:
+                return self._units(measure, own)
+        else:
+            spans = at_once(lambda shard: self._units_of(shard, measure, access), numbers)
+        units = [(shard, *span) for shard, several in zip(numbers, spans, strict=True) for span in several if span.length]
         return np.array(units, UNIT)
+
+    def _units_of(self, shard: int, measure: Measure, access: Access | None) -> Sequence[UnitSpan]:
+        source = self.open(shard, access)
+        with reading(source, self.format):
+            return find_format(self.format).units(source, measure, self.unit_bytes, self.block_bytes)
+
+
+def _in_bytes(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
+
+
+def _store(path: str, options: Mapping[str, Any]) -> Store:
+    """The files that a path or URL stands for."""
+    is_url = "://" in path and not os.path.lexists(path)
+    if is_url and not path.startswith(LOCAL):
+        with Access() as access:
+            return list_url(path, options, access)
+    if options:
+        raise RecipeError(f"storage_options ({', '.join(options)}) are for URLs, and {path!r} is a path of this machine")
+    return LocalStore(path.partition("://")[2] if is_url else path)
 
 
 def _in_memory(name: str, tables: Mapping[str, pa.Table], pins: pa.Schema | None) -> Dataset:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from zephon_async.errors import BadRecord, ZephonError
+from zephon_async.io.access import Access
 from zephon_async.io.dataset import Dataset
 from zephon_async.io.formats import Decoded, Decoder, find_format, reading
 from zephon_async.io.pool import Pool
@@ -29,6 +30,7 @@ class Reader:
 
     schema: what every block has, see `schema.unify`. size_of: the size of each row of a batch in the plan's unit, at least 1.
     required: columns that no shard of a format with columns may lack. open_bytes: bound of what stays open between reads.
+    access: how remote shards are read.
     """
 
     def __init__(
@@ -39,8 +41,9 @@ class Reader:
         *,
         required: Collection[str] = (),
         open_bytes: int = OPEN_BYTES,
+        access: Access | None = None,
     ) -> None:
-        self.datasets = tuple(datasets)
+        self.datasets, self._access = tuple(datasets), access
         self.schema = schema
         self._size_of = size_of
         self._pool = Pool(open_bytes)
@@ -52,12 +55,25 @@ class Reader:
         """One row block. Raises `ShardError` where the shard cannot be read, has changed, or lacks a required column."""
         return self.read_several(dataset, unit, range(block, block + 1))[block]
 
-    def read_several(self, dataset: int, unit: int, blocks: range) -> dict[int, Block]:
-        """Neighbouring row blocks, with others of their unit that were decoded on the way to them, by number."""
+    def open(self, dataset: int, unit: int) -> Source:
+        """The shard that a unit lies in."""
+        of = self.datasets[dataset]
+        return of.open(int(of.catalog().units["shard"][unit]), self._access)
+
+    def ranges(self, dataset: int, unit: int, blocks: range) -> Sequence[tuple[int, int]]:
+        """Where the bytes lie, (begin, end), that row blocks of a unit are decoded from. It may read."""
+        of = self.datasets[dataset]
+        return self._decoders[of.format].ranges(self.open(dataset, unit), of.catalog().units[unit], blocks)
+
+    def read_several(self, dataset: int, unit: int, blocks: range, source: Source | None = None) -> dict[int, Block]:
+        """Neighbouring row blocks, with others of their unit that were decoded on the way to them, by number.
+
+        source: the shard, with what has been fetched of it.
+        """
         of = self.datasets[dataset]
         catalog = of.catalog()
         place = catalog.units[unit]
-        source = of.open(int(place["shard"]))
+        source = source or self.open(dataset, unit)
         decoder = self._decoders[of.format]
         with reading(source, of.format):
             decoded = decoder.read(source, place, blocks)
@@ -66,7 +82,7 @@ class Reader:
     def row_name(self, dataset: int, shard: int, row: int) -> str:
         """What messages call a row of a shard. It may read."""
         of = self.datasets[dataset]
-        return _row_name(of.open(shard), self._decoders[of.format], row)
+        return _row_name(of.open(shard, self._access), self._decoders[of.format], row)
 
     def in_order(self, dataset: int) -> bool:
         """Whether a block of a dataset should be read after the one before it, not at the same time."""

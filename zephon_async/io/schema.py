@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from zephon_async.checks import hint
 from zephon_async.errors import DatasetError, RecipeError
+from zephon_async.io.access import Access
 from zephon_async.io.conform import promote
 from zephon_async.io.dataset import Dataset
 from zephon_async.io.formats import Decoded, Format, find_format, reading
@@ -30,13 +31,18 @@ _WANTED = {"string": "text", "integers": "a list of integers", "text": "text or 
 
 
 def dataset_schema(
-    dataset: Dataset, needed: frozenset[str] | None, required: Mapping[str, str], seed: int = 0, by: Mapping[str, str] = {}
+    dataset: Dataset,
+    needed: frozenset[str] | None,
+    required: Mapping[str, str],
+    seed: int = 0,
+    by: Mapping[str, str] = {},
+    access: Access | None = None,
 ) -> pa.Schema:
     """The columns of a dataset that are needed (None: all that are seen), sorted by name. Blocks while it reads.
 
     seed: chooses the shards that are looked at.
     required: columns that must be there, each of a kind: "string", "integers" (lists of them), "text" (or bytes), or "any".
-    by: which operator requires each, for messages.
+    by: which operator requires each, for messages. access: how remote shards are read.
     Raises `DatasetError` for a required column that is nowhere or cannot be of its kind, `RecipeError` for one that is pinned to
     another kind.
     """
@@ -45,7 +51,7 @@ def dataset_schema(
     for name, kind in required.items():
         pins |= _required_pin(dataset.name, name, kind, pins.get(name), by.get(name, "an operator"), form.typed)
     wanted = None if needed is None else needed | set(required)
-    look = _Look(dataset, form, mix(seed, seed_of(dataset.name)), required)
+    look = _Look(dataset, form, mix(seed, seed_of(dataset.name)), required, access)
     look.at_columns(wanted, set(pins))
     if wanted is None and not pins:
         look.refuse_unreadable()
@@ -116,8 +122,8 @@ def _hint(field: pa.Field, kind: str) -> str:
 class _Look:
     """A look at the first row blocks of some shards. seen: the fields found, by name."""
 
-    def __init__(self, dataset: Dataset, form: Format, seed: int, required: Mapping[str, str]) -> None:
-        self._dataset, self._form, self._required = dataset, form, required
+    def __init__(self, dataset: Dataset, form: Format, seed: int, required: Mapping[str, str], access: Access | None) -> None:
+        self._dataset, self._form, self._required, self._access = dataset, form, required, access
         self._units = units = dataset.catalog().units
         firsts = [n for n in range(len(units)) if n == 0 or units["shard"][n] != units["shard"][n - 1]]
         self._looked = [units[firsts[at]] for at in permutation(len(firsts), seed)[:LOOKED_SHARDS].tolist()]
@@ -182,7 +188,7 @@ class _Look:
             )
 
     def _fields(self, unit: Any, columns: frozenset[str] | None) -> pa.Schema:
-        source = self._dataset.open(int(unit["shard"]))
+        source = self._dataset.open(int(unit["shard"]), self._access)
         with reading(source, self._dataset.format):
             return self._form.look(source, unit, self._dataset.block_bytes, columns)
 
@@ -195,7 +201,7 @@ class _Look:
 
     def _blocks(self, unit: Any, schema: pa.Schema) -> list[Decoded]:
         """The first row block of a unit, and what came with it."""
-        source = self._dataset.open(int(unit["shard"]))
+        source = self._dataset.open(int(unit["shard"]), self._access)
         with reading(source, self._dataset.format):
             return list(self._form.decoder(schema, (), Pool(0)).read(source, unit, range(1)))
 

@@ -64,7 +64,8 @@ from zephon_async.isolation.messages import (
     send,
 )
 from zephon_async.lanes import Start
-from zephon_async.runners import Arena, Child, Letters, above_stdio, begin, new_arenas, pack_exception, pick_up, unpack_exception
+from zephon_async.loops import begin
+from zephon_async.runners import Arena, Child, Letters, above_stdio, new_arenas, pack_exception, pick_up, unpack_exception
 
 SLOTS = 3  # microbatches on their way to the consumer
 _LAST_LINES = 10  # of stderr, that an error tells

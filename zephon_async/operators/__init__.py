@@ -11,9 +11,11 @@ from zephon_async.operators.map_batches import MapBatches
 from zephon_async.operators.pack_flat import PackFlat
 from zephon_async.operators.shuffle import Shuffle
 from zephon_async.operators.tokenize import Tokenize
+from zephon_async.operators.tokenizer_files import TOKENIZER_FILES
 
 __all__ = [
     "KINDS",
+    "TOKENIZER_FILES",
     "Accumulate",
     "Accumulator",
     "Columns",

@@ -19,19 +19,21 @@ import inspect
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from os.path import dirname
 from tokenize import TokenError
 from types import CodeType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from zephon_async.forks import tell_of_forks
 
 _PACKAGE = __name__.partition(".")[0]
 _STANDARD_LIBRARY = dirname(inspect.__file__)
+_TRIES = 20
 _SILENT = {"ctx", "type_comment", "kind"}  # fields that say nothing, or what other fields say
 
+T = TypeVar("T")
 Place: TypeAlias = tuple[int, int]
 """A line of a file, and a byte of it."""
 
@@ -62,7 +64,7 @@ def _source(named: Any) -> str | None:
         named = inspect.unwrap(named)
         if is_pythons(str(getattr(named, "__module__", None))):
             return None
-        lines, at = inspect.findsource(named)
+        lines, at = _parser.alone(lambda: inspect.findsource(named))  # which parses, for a class
     except (OSError, TypeError, ValueError, SyntaxError, RecursionError):
         return None
     try:
@@ -71,7 +73,7 @@ def _source(named: Any) -> str | None:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         pass
     try:
-        return textwrap.dedent(inspect.getsource(named))
+        return textwrap.dedent(_parser.alone(lambda: inspect.getsource(named)))
     except (OSError, SyntaxError, TokenError):
         return None
 
@@ -95,7 +97,7 @@ def _nodes(text: str, line: int, named: Any) -> list[ast.AST]:
 
 class _Parser:
     """Parses one file at a time: CPython 3.11 counts the depth of all trees that are being made together, and refuses one during
-    which another was made."""
+    which another was made. Where the program itself makes one at that moment, it is tried again."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -105,9 +107,15 @@ class _Parser:
         """A thread that is not there any more may have held the lock."""
         self._lock = threading.RLock()
 
-    def parse(self, text: str) -> ast.Module:
+    def alone(self, parse: Callable[[], T]) -> T:
+        """What something that parses gives."""
         with self._lock:
-            return ast.parse(text)
+            for _ in range(_TRIES):
+                try:
+                    return parse()
+                except SystemError:
+                    continue
+            return parse()
 
 
 _parser = _Parser()
@@ -117,7 +125,7 @@ _parser = _Parser()
 def defined(text: str) -> dict[tuple[int, str], list[ast.AST]]:
     """What a file defines, by the line on which it begins, as `co_firstlineno` counts, and its name."""
     found: dict[tuple[int, str], list[ast.AST]] = {}
-    for node in ast.walk(_parser.parse(text)):
+    for node in ast.walk(_parser.alone(lambda: ast.parse(text))):
         if isinstance(node, ast.Lambda):
             found.setdefault((node.lineno, "<lambda>"), []).append(node)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

@@ -20,6 +20,9 @@ from zephon_async.errors import RecipeError
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _HUB_TIMEOUT_S = 5.0
 
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+"""What is read of a directory."""
+
 USUAL_NAMES: Mapping[str, tuple[str, ...]] = {
     "eos": (
         "<|endoftext|>",

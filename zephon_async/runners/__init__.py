@@ -8,7 +8,7 @@ from zephon_async.runners.child import Child, Says, begun, new_arenas
 from zephon_async.runners.exceptions import pack_exception, unpack_exception
 from zephon_async.runners.inline import InlineRunner
 from zephon_async.runners.processes import Portable, ProcessRunner
-from zephon_async.runners.threads import ThreadRunner, begin
+from zephon_async.runners.threads import ThreadRunner
 from zephon_async.runners.wire import Letters, ask, framed
 
 RUNNERS: dict[str, Callable[[int | None], Runner]] = {"threads": ThreadRunner, "inline": InlineRunner}
@@ -30,7 +30,6 @@ __all__ = [
     "above_stdio",
     "aligned",
     "ask",
-    "begin",
     "begun",
     "deliverable",
     "framed",

@@ -23,7 +23,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from zephon_async.errors import ClosedError, WorkerError
+from zephon_async.errors import ClosedError
+from zephon_async.loops import begin
 from zephon_async.runners.base import Need, T, deliverable
 
 
@@ -112,16 +113,6 @@ class ThreadRunner:
                 future.set_result(result)
             else:
                 future.set_exception(error)
-
-
-def begin(thread: threading.Thread) -> None:
-    """Start a thread. Raises `WorkerError` where the system gives no more of them."""
-    try:
-        thread.start()
-    except RuntimeError as error:
-        raise WorkerError(
-            f"the thread {thread.name} cannot be started ({error}): use fewer, options(workers=...), or raise the limit of threads"
-        ) from error
 
 
 def usable_cores() -> int:

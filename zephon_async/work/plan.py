@@ -9,6 +9,7 @@ What a lane owns of a unit is cut at the unit's row blocks into parts, and the r
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, overload
 
 import numpy as np
@@ -92,6 +93,16 @@ class DatasetPlan:
         # an epoch.
         first = -(-(before + 1) * self.lanes // self._length) - 1
         return epoch + first - part
+
+    def lanes_of(self, epoch: int, unit: int) -> list[int]:
+        """The lanes that own some of a unit in an epoch."""
+        units, ends = self._order(epoch)
+        end = int(ends[np.flatnonzero(units == unit)[0]])
+        begin = end - int(self.catalog.units["length"][unit])
+        # Part p of the line owns p * length // lanes to (p + 1) * length // lanes, so x is of part ((x + 1) * lanes - 1) // length.
+        first, last = ((x * self.lanes - 1) // self._length for x in (begin + 1, end))
+        edges = [p * self._length // self.lanes for p in range(first, last + 2)]
+        return [(first + n - epoch) % self.lanes for n, (a, b) in enumerate(pairwise(edges)) if a < b]
 
     def select(self, part: Part, epoch: int, block: Block) -> npt.NDArray[np.int64]:
         """Which rows of a block are the part's, in the order of the plan: int64[n]."""

@@ -190,6 +190,9 @@ class ArrowDecoder:
         copied = [pa.concat_arrays([column]) for column in made.columns]  # so that the block does not hold the whole batch
         return Decoded(block, batch_of(copied, rows, self._schema), rows_of(unit, block), bad)
 
+    def ranges(self, source: Source, unit: Any, blocks: range) -> Sequence[tuple[int, int]]:
+        return [(int(unit["start"]), int(unit["stop"]))]
+
     def row_name(self, source: Source, row: int) -> str:
         return f"row {row:,}"
 

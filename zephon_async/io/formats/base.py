@@ -53,6 +53,12 @@ class Decoder(Protocol):
     def read(self, source: Source, unit: Any, blocks: range) -> Sequence[Decoded]:
         """Neighbouring row blocks of a unit (a record of catalog.UNIT), and others that were decoded on the way to them."""
 
+    def ranges(self, source: Source, unit: Any, blocks: range) -> Sequence[tuple[int, int]]:
+        """Where the bytes lie, (begin, end), that row blocks of a unit are decoded from: what is fetched before they are read.
+
+        What is read beside them is waited for. Of a unit measured in rows all row blocks are asked for at once.
+        """
+
     def row_name(self, source: Source, row: int) -> str:
         """What messages call a row. It may read, and is asked only when a message is made."""
 

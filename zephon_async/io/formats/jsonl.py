@@ -229,6 +229,10 @@ class JsonlDecoder:
                 bad.setdefault(row, f"column {self._schema.field(n).name!r}: {reason}")
         return Decoded(block, batch_of(arrays, len(records), self._schema), lines.starts, bad)
 
+    def ranges(self, source: Source, unit: Any, blocks: range) -> Sequence[tuple[int, int]]:
+        start, stop = _block_of(unit, blocks[0])[0], _block_of(unit, blocks[-1])[1]
+        return [(max(start - 1, 0), min(stop + _MORE, source.size))]
+
     def row_name(self, source: Source, row: int) -> str:
         """The number of the line, from 1 on, and its byte offset; far behind only that, since lines must be counted."""
         if row > _LINES_BYTES:

@@ -53,6 +53,9 @@ class MemoryDecoder:
         made, bad = conform(columns, rows, self._schema)
         return Decoded(block, made, rows_of(unit, block), bad)
 
+    def ranges(self, source: Source, unit: Any, blocks: range) -> Sequence[tuple[int, int]]:
+        return ()
+
     def row_name(self, source: Source, row: int) -> str:
         return f"row {row:,}"
 

@@ -100,8 +100,26 @@ class ParquetDecoder:
             self._pool.put(key, scan)
         return decoded
 
+    def ranges(self, source: Source, unit: Any, blocks: range) -> Sequence[tuple[int, int]]:
+        """The chunks of the columns, from the footer."""
+        group = _open(source).metadata.row_group(int(unit["start"]))
+        chunks = [group.column(n) for n in range(group.num_columns)]
+        wanted = [chunk for chunk in chunks if any(_is_of(chunk.path_in_schema, name) for name in self._schema.names)]
+        return [(begin, begin + chunk.total_compressed_size) for chunk in wanted for begin in [_begin(chunk)]]
+
     def row_name(self, source: Source, row: int) -> str:
         return f"row {row:,}"
+
+
+def _is_of(path: str, name: str) -> bool:
+    """Whether a leaf, by its path, may be of a column; both may have dots in them."""
+    return path == name or path.startswith(f"{name}.")
+
+
+def _begin(chunk: pq.ColumnChunkMetaData) -> int:
+    """Where the pages of a column chunk begin: with its dictionary, where it has one."""
+    data, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
+    return int(dictionary if chunk.has_dictionary_page and dictionary is not None and 0 < dictionary < data else data)
 
 
 FORMAT = ParquetFormat()

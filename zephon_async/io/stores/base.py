@@ -7,9 +7,12 @@ Threads: stores and sources are values; any thread may read from one at any time
 """
 
 import io
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from zephon_async.io.catalog import Shard
+
+if TYPE_CHECKING:
+    from zephon_async.io.access import Access
 
 
 class Source(Protocol):
@@ -39,22 +42,29 @@ class Store(Protocol):
         """What was seen and is no shard, whatever its suffix."""
 
     @property
+    def remote(self) -> bool:
+        """Whether its sources are fetched over the network."""
+
+    @property
     def explicit(self) -> bool:
         """Whether the one file was named itself, so that its suffix need not be known."""
 
     def shard(self, name: str) -> Shard:
         """Size and tag of a file, now."""
 
-    def open(self, dataset: str, shard: Shard) -> Source:
-        """A shard as bytes."""
+    def open(self, dataset: str, shard: Shard, access: "Access | None" = None) -> Source:
+        """A shard as bytes. access: how remote ones are read."""
 
 
 class SourceFile(io.RawIOBase):
-    """A source as a file object, for libraries that want one."""
+    """A source as a file object, for libraries that want one.
+
+    What a source has in memory (it has a method `view` then) is given as a view, which Arrow takes without a copy.
+    """
 
     def __init__(self, source: Source) -> None:
         super().__init__()
-        self._source = source
+        self._source, self._read = source, getattr(source, "view", source.read)
         self._at = 0
 
     def readable(self) -> bool:
@@ -72,6 +82,6 @@ class SourceFile(io.RawIOBase):
 
     def read(self, size: int | None = -1) -> bytes:
         left = max(self._source.size - self._at, 0)
-        piece = self._source.read(self._at, left if size is None or size < 0 else min(size, left))
+        piece: bytes = self._read(self._at, left if size is None or size < 0 else min(size, left))
         self._at += len(piece)
         return piece

@@ -61,6 +61,8 @@ class LocalSource:
 class LocalStore:
     """The files that a path stands for. They are listed when it is made."""
 
+    remote = False
+
     def __init__(self, path: str) -> None:
         """Raises `DatasetError` where there is nothing, or where a folder cannot be listed."""
         self._names: set[str] = set()
@@ -91,7 +93,7 @@ class LocalStore:
             raise DatasetError(f"{error.filename!r} cannot be read: {error.strerror}") from error
         return Shard(name, status.st_size, str(status.st_mtime_ns))
 
-    def open(self, dataset: str, shard: Shard) -> LocalSource:
+    def open(self, dataset: str, shard: Shard, access: object = None) -> LocalSource:
         return LocalSource(f"dataset {dataset!r}, shard {shard.name!r}", self._path(shard.name), shard.size, shard.tag)
 
     def _path(self, name: str) -> str:
@@ -107,9 +109,9 @@ class LocalStore:
             self.explicit = True
             self.root, name = os.path.split(path)
             self._names.add(name)
-        elif _is_pattern(path):
+        elif is_pattern(path):
             parts = path.split(os.sep)
-            first = next(i for i, part in enumerate(parts) if _is_pattern(part))
+            first = next(i for i, part in enumerate(parts) if is_pattern(part))
             self.root = os.sep.join(parts[:first]) or (os.sep if first else "")
             if not os.path.isdir(self.root or os.curdir):
                 raise DatasetError(f"the pattern {path!r} matches nothing: there is no folder {self.root!r}{_seen_from(path)}")
@@ -176,5 +178,6 @@ def _seen_from(path: str) -> str:
     return "" if os.path.isabs(path) else f" (seen from {os.getcwd()})"
 
 
-def _is_pattern(text: str) -> bool:
+def is_pattern(text: str) -> bool:
+    """Whether a name may stand for others."""
     return any(sign in text for sign in "*?[")

@@ -26,6 +26,7 @@ class MemoryStore:
     """Tables by shard name."""
 
     tables: Mapping[str, pa.Table]
+    remote: bool = field(default=False, init=False)
     ignored: tuple[str, ...] = field(default=(), init=False)
     explicit: bool = field(default=True, init=False)
 
@@ -37,5 +38,5 @@ class MemoryStore:
         columns = self.tables[name].columns
         return Shard(name, sum(int(logical_bytes(chunk).sum()) for column in columns for chunk in column.chunks), "")
 
-    def open(self, dataset: str, shard: Shard) -> TableSource:
+    def open(self, dataset: str, shard: Shard, access: object = None) -> TableSource:
         return TableSource(f"dataset {dataset!r}, shard {shard.name!r}", shard.size, self.tables[shard.name])

@@ -1,0 +1,47 @@
+"""Tokenizers by URL."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from zephon_async import Dataset, DatasetError, Pipeline, RecipeError, StaticMixtureWorkSource
+
+TOKENIZER = Path(__file__).parent.parent / "laws" / "tokenizer.json"
+
+
+@pytest.fixture
+def folder() -> Iterator[str]:
+    files = MemoryFileSystem(skip_instance_cache=True)
+    files.pipe_file("/tok/tokenizer.json", TOKENIZER.read_bytes())
+    files.pipe_file("/tok/tokenizer_config.json", json.dumps({"eos_token": "a"}).encode())
+    files.pipe_file("/tok/model.safetensors", b"\0" * 1000)
+    yield "memory://tok"
+    files.store.clear()
+
+
+def ids(tokenizer: str) -> list[list[int]]:
+    source = StaticMixtureWorkSource([Dataset.from_dict("d", [{"text": "the river"}])], {"d": 1})
+    with Pipeline(source).tokenize(tokenizer_id=tokenizer, field="text").batch(1) as pipeline:
+        return [row for batch in pipeline for row in batch.to_pylist("input_ids")]
+
+
+def test_a_url_is_as_good_as_a_path(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(TOKENIZER.read_bytes())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "a"}))
+    wanted = ids(str(tmp_path))
+    for url in (folder, f"{folder}/", f"{folder}/tokenizer.json", f"file://{tmp_path}", f"file://{tmp_path}/tokenizer.json"):
+        assert ids(url) == wanted
+
+
+def test_what_is_said_where_there_is_none(folder: str) -> None:
+    with pytest.raises(
+        DatasetError,
+        match=r"^'memory://nothing': there is no such object, and none of tokenizer.json, tokenizer_config.json below it$",
+    ):
+        ids("memory://nothing")
+    MemoryFileSystem(skip_instance_cache=True).pipe_file("/bad/tokenizer.json", b"{}")
+    with pytest.raises(RecipeError, match=r"^tokenize: memory://bad/tokenizer.json is no tokenizer.json"):
+        ids("memory://bad")

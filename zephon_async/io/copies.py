@@ -1,0 +1,40 @@
+"""Small files of any store as files of this machine, for what can only be read as such: tokenizers and the like."""
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from zephon_async.errors import DatasetError
+from zephon_async.io.access import Access
+from zephon_async.io.remote import LOCAL, RemoteSource, placed
+from zephon_async.io.stores import shown
+from zephon_async.leftovers import owned
+
+
+@contextmanager
+def copied(url: str, options: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
+    """The path of a copy of what a URL stands for, as long as the context lasts: of one object, or of a folder those of the names.
+
+    Of the folder that an object is in, those of the names are there beside it. Nothing is listed. Raises `DatasetError`.
+    """
+    if url.startswith(LOCAL):
+        yield url.partition("://")[2]
+        return
+    place, key = placed(url, options)
+    with Access() as access, tempfile.TemporaryDirectory(prefix=owned()) as folder:
+
+        def copy(key: str) -> bool:
+            found = access.look(shown(url), place, key)
+            if found is not None:
+                source = RemoteSource(shown(url), place, found, access)
+                Path(folder, key.rpartition("/")[2]).write_bytes(source.read(0, source.size))
+            return found is not None
+
+        is_file = bool(key) and not key.endswith("/") and copy(key)
+        beside = key.rpartition("/")[0] if is_file else key.rstrip("/")
+        there = [copy(f"{beside}/{name}" if beside else name) for name in names]
+        if not is_file and not any(there):
+            raise DatasetError(f"{shown(url)!r}: there is no such object, and none of {', '.join(names)} below it")
+        yield str(Path(folder, key.rpartition("/")[2])) if is_file else folder

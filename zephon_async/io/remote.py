@@ -1,0 +1,144 @@
+"""Objects of a storage over the network as the files of a dataset.
+
+Takes a URL: of an object, of a folder (all objects whose keys begin with it and a slash), or a pattern. What an object or a folder
+is named is always taken literally, so keys may hold any character; nothing is percent-decoded. In a pattern `*`, `?` and `[...]`
+match inside one name and `**` any number of folders; a folder that matches stands for all that is below it. Hidden objects and
+folders (`.` or `_` first) are ignored. Sizes and tags are those of the listing, and what is read must be of that tag.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from zephon_async.errors import DatasetError, ShardError
+from zephon_async.io.access import Access, Place, Range
+from zephon_async.io.catalog import Shard
+from zephon_async.io.stores import Object, is_pattern, scheme_of, shown
+
+LOCAL = ("file://", "local://")
+"""What URLs of this machine begin with."""
+_WEB = ("http://", "https://")  # where nothing is listed, and "?" means something else
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RemoteSource:
+    """One object. access: how it is read; None: by a connection of its own, each time."""
+
+    where: str
+    place: Place
+    found: Object
+    access: Access | None
+
+    @property
+    def size(self) -> int:
+        return self.found.size
+
+    def read(self, offset: int, length: int) -> bytes:
+        wanted = self.range(offset, length)
+        if not length:
+            return b""
+        if self.access is not None:
+            return self.access.read(wanted)
+        with Access() as access:
+            return access.read(wanted)
+
+    def range(self, offset: int, length: int) -> Range:
+        """Bytes of it, to be fetched."""
+        if offset + length > self.size:
+            raise ShardError(f"{self.where}: there are no bytes {offset:,} to {offset + length:,}, its size is {self.size:,}")
+        return Range(self.where, self.place, self.found, offset, length)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RemoteStore:
+    """The objects that a URL stands for, by their names below its root."""
+
+    place: Place
+    objects: Mapping[str, Object] = field(repr=False)
+    ignored: tuple[str, ...] = field(default=(), repr=False)
+    explicit: bool = False
+    remote: bool = field(default=True, init=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.objects)
+
+    def shard(self, name: str) -> Shard:
+        return Shard(name, self.objects[name].size, self.objects[name].tag)
+
+    def open(self, dataset: str, shard: Shard, access: Access | None = None) -> RemoteSource:
+        found = self.objects[shard.name]
+        return RemoteSource(f"dataset {dataset!r}, shard {shard.name!r}", self.place, found, access)
+
+
+def placed(url: str, options: Mapping[str, object]) -> tuple[Place, str]:
+    """What is connected to for a URL, and the key there."""
+    root, key = scheme_of(url).split(url)
+    return Place(root if root.endswith("/") else f"{root}/", options), key
+
+
+def list_url(url: str, options: Mapping[str, object], access: Access) -> RemoteStore:
+    """List what a URL stands for. Raises `DatasetError` where there is nothing."""
+    place, key = placed(url, options)
+    said = shown(url)
+    if key and not key.endswith("/") and (found := access.look(said, place, key)) is not None:
+        return RemoteStore(place, {key.rpartition("/")[2]: found}, explicit=True)
+    before, parts = _split(key, patterns=not url.startswith(_WEB))
+    base, folder = "/".join([*before, ""]), key if key.endswith("/") else f"{key}/"
+    listed = access.listing(said, place, base + _lead(parts))
+    if parts and any(found.key.startswith(folder) for found in listed):  # what looks like a pattern is a folder
+        base, parts = folder, []
+    objects: dict[str, Object] = {}
+    ignored: set[str] = set()
+    for found in listed:
+        if not found.key.startswith(base):
+            continue
+        name = found.key[len(base) :]
+        if (hidden := _hidden(name)) is None:
+            if name and _matches(parts, name.split("/")):
+                objects[name] = found
+        elif _matches(parts, hidden.removesuffix("/").split("/"), reached=True):
+            ignored.add(hidden)
+    if not objects and not ignored:
+        nothing = "the pattern matches nothing" if parts else "there is no such object, and no object below it"
+        raise DatasetError(f"{said!r}: {nothing}")
+    return RemoteStore(place, objects, tuple(sorted(ignored, key=str.encode)))
+
+
+def _split(key: str, patterns: bool) -> tuple[list[str], list[str]]:
+    """The folders before a pattern, and the pattern; without one, the folder itself, which may end in a slash, and nothing."""
+    parts = key.split("/")
+    first = next((n for n, part in enumerate(parts) if patterns and is_pattern(part)), None)
+    if first is None:
+        return (parts[:-1] if parts[-1] == "" else parts), []
+    return parts[:first], [part for part in parts[first:] if part]
+
+
+def _lead(parts: Sequence[str]) -> str:
+    """What every name begins with that a pattern matches."""
+    if not parts:
+        return ""
+    signs = [at for sign in "*?[" if (at := parts[0].find(sign)) >= 0]
+    return parts[0][: min(signs)] if signs else parts[0]
+
+
+def _matches(pattern: Sequence[str], names: Sequence[str], reached: bool = False) -> bool:
+    """Whether a pattern matches a name, or a folder that it is in; both split at the slashes.
+
+    reached: whether it matches as much of the pattern as the name is long: whoever looks for it folder by folder comes by the name.
+    """
+    if not pattern or (reached and not names):
+        return True
+    head, *rest = pattern
+    if head == "**":
+        return reached or any(_matches(rest or ["*"], names[n:]) for n in range(len(names)))
+    return bool(names) and fnmatchcase(names[0], head) and _matches(rest, names[1:], reached)
+
+
+def _hidden(name: str) -> str | None:
+    """The hidden folder, with a slash, or the hidden name that an object is or lies in."""
+    parts = name.split("/")
+    for n, part in enumerate(parts):
+        if part.startswith((".", "_")) and part not in (".", ".."):
+            return "/".join([*parts[: n + 1], *([""] if n + 1 < len(parts) else [])])
+    return None

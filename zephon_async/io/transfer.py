@@ -1,0 +1,248 @@
+"""Reads of objects that arrive: retries and hedges over the attempts of a `Connection`.
+
+A fault that may pass is tried again after a pause that doubles, differs from reader to reader, and is at least what the storage
+asked for; a body that ended early goes on where it stopped, and an attempt in which nothing comes any more is given up. A read that
+takes much longer than others of its size is made a second time beside itself, and whichever is whole first is taken, never parts of
+both. What cannot be had is a `ShardError` that says what the storage said, how often it was asked, and by which request.
+
+Threads: everything belongs to the loop of the connection; `counted` is read from any thread, one number at a time.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from inspect import isasyncgen
+from statistics import median
+from time import monotonic
+from typing import Any, TypeVar
+
+from zephon_async.errors import ShardError
+from zephon_async.io.gate import Gate, Need
+from zephon_async.io.stores.connection import Connection, Fault, Kind, Object, shown
+
+T = TypeVar("T")
+_FIRST_PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
+_SAMPLES, _SLOW = 16, 4.0  # reads of about one size are slow beyond so many times the median of at least so many
+_HEDGES = 0.1  # for each read, at most
+_PROGRESS = 1 << 16  # bytes that make a new beginning
+_SILENCE = 3  # one part in so many of the time that there is may pass in an attempt without anything that comes
+
+_WHAT = {
+    Kind.MISSING: "is not there",
+    Kind.FORBIDDEN: "may not be read with these credentials",
+    Kind.CHANGED: "has changed since it was listed; start again, or put the object back",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How faults are borne. attempts, timeout_s: in which nothing comes, until it is an error."""
+
+    attempts: int = 12
+    timeout_s: float = 180.0
+    hedges: bool = True
+
+
+@dataclass(slots=True)
+class Counted:
+    """What storage was asked so far. bytes: of bodies."""
+
+    requests: int = 0
+    bytes: int = 0
+    retries: int = 0
+    hedges: int = 0
+
+
+class Transfer:
+    """What is asked of one connection."""
+
+    def __init__(self, root: str, connection: Connection, patience: Patience, counted: Counted, room_bytes: int = 1 << 30) -> None:
+        """root: of its URLs, for messages. room_bytes: that may be on their way at once."""
+        self.connection, self.counted = connection, counted
+        self._root, self._patience = root, patience
+        self.gate = Gate(room_bytes=room_bytes)
+        self._took: dict[int, deque[float]] = {}  # seconds of reads, by about their size
+        self._hedges = 1.0  # that may be made now
+
+    async def read(self, where: str, found: Object, offset: int, length: int, need: Need) -> bytearray:
+        """Bytes of an object. where: what messages call it. need: how soon they are needed; smaller is sooner."""
+        first = _Read(self, where, found, offset, length, need)
+        reads = {first.task}
+        try:
+            if await self._is_slow(first):
+                self.counted.hedges += 1
+                reads.add(_Read(self, where, found, offset, length, need).task)
+            while True:
+                done, reads = await asyncio.wait(reads, return_when=asyncio.FIRST_COMPLETED)
+                good = [read for read in done if read.exception() is None]
+                if good or not reads:
+                    return (good or list(done))[0].result()
+        finally:
+            for read in reads:
+                read.cancel()
+            if reads:
+                await asyncio.wait(reads)
+
+    async def look(self, where: str, key: str) -> Object:
+        """One object as it is now."""
+        return await self.persist(where, key, lambda: self.connection.look(key), (0,), lambda: 0)
+
+    async def pages(self, where: str, prefix: str) -> list[Object]:
+        """All objects whose keys begin with a prefix. A listing goes on where it failed, if it can, else it begins anew."""
+        iterator, found, pages = self.connection.pages(prefix), list[Object](), 0
+
+        async def once() -> list[Object]:
+            nonlocal iterator, pages
+            first = True  # which is the attempt itself
+            try:
+                async for page in iterator:
+                    self.counted.requests += not first
+                    first, pages = False, pages + 1
+                    found.extend(page)
+            except BaseException:
+                if isasyncgen(iterator):  # which has ended by that, and would give nothing more
+                    iterator = self.connection.pages(prefix)
+                    found.clear()
+                raise
+            return found
+
+        return await self.persist(where, prefix, once, (0,), lambda: pages if isasyncgen(iterator) else pages * _PROGRESS)
+
+    async def persist(
+        self, where: str, key: str, once: Callable[[], Awaitable[T]], need: Need, got: Callable[[], int], nbytes: int = 0
+    ) -> T:
+        """The first attempt that does not fail. got: bytes that have come so far, of so many."""
+        attempts, asked, before, began = 0, 0, 0, False
+        since = first = monotonic()
+        while True:
+            asked += 1
+            self.counted.requests += 1
+            try:
+                async with self.gate.turn(need, nbytes):
+                    if not began:  # to wait for a turn is no fault
+                        since, began = monotonic(), True
+                    return await self._in_time(once, got)
+            except Fault as raised:
+                fault = raised
+            if got() - before >= _PROGRESS:
+                attempts, since, before = 0, monotonic(), got()
+            attempts += 1
+            if fault.kind is Kind.SLOW_DOWN:
+                self.gate.slow_down()
+            pause_s = max(
+                min(_MOST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (attempts - 1)) * random.uniform(0.5, 1.5), fault.retry_after_s or 0.0
+            )
+            late = monotonic() - since + pause_s > self._patience.timeout_s
+            if fault.kind not in (Kind.TRANSIENT, Kind.SLOW_DOWN) or attempts >= self._patience.attempts or late:
+                what = _WHAT.get(fault.kind, "cannot be read")
+                times = f"; asked {asked} times in {monotonic() - first:.0f} s" if asked > 1 else ""
+                if late and fault.retry_after_s:
+                    times = f"; it asks to wait {fault.retry_after_s:g} s, download_timeout is {self._patience.timeout_s:g}{times}"
+                raise ShardError(f"{where}: {shown(self._root + key)} {what}: {fault}{times}") from fault
+            self.counted.retries += 1
+            fault.__traceback__ = fault.__cause__ = fault.__context__ = None  # which hold what holds them: all that was read
+            await asyncio.sleep(pause_s)
+
+    async def _in_time(self, once: Callable[[], Awaitable[T]], got: Callable[[], int]) -> T:
+        """One attempt; one in which nothing comes any more is a fault, whatever time-outs its library has."""
+        watch = _Watch(self._patience.timeout_s / _SILENCE, got)
+        try:
+            async with watch.limit:
+                return await once()
+        except TimeoutError:
+            if watch.limit.expired():
+                raise Fault(Kind.TRANSIENT, f"nothing came for {watch.wait_s:g} s") from None
+            raise
+        finally:
+            watch.end()
+
+    async def _is_slow(self, read: "_Read") -> bool:
+        """Wait until a read is done or slow, and may be hedged."""
+        took = self._took.get(read.length.bit_length(), ())
+        if len(took) < _SAMPLES or not self._patience.hedges:
+            return False
+        waits: list[asyncio.Future[Any]] = [read.task, read.begun]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([read.task], timeout=_SLOW * median(took))
+        if read.task.done() or not read.asking or self._hedges < 1:  # in a pause nothing more is asked of the storage
+            return False
+        self._hedges -= 1
+        return True
+
+    def took(self, length: int, seconds: float) -> None:
+        """A read is whole."""
+        self._took.setdefault(length.bit_length(), deque(maxlen=64)).append(seconds)
+        self._hedges = min(self._hedges + _HEDGES, _SAMPLES)
+        self.gate.moved(length)
+
+
+class _Watch:
+    """Ends an attempt in which nothing comes for `wait_s`. It must be ended, or what it watches stays in memory."""
+
+    def __init__(self, wait_s: float, got: Callable[[], int]) -> None:
+        self.wait_s, self._got = wait_s, got
+        self.limit = asyncio.timeout(None)
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = self._loop.call_later(wait_s, self._look, got())
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()  # which lets go of this too
+        self._timer = None
+
+    def _look(self, before: int) -> None:
+        if self._got() == before:
+            self._timer = None
+            self.limit.reschedule(self._loop.time())
+        else:
+            self._timer = self._loop.call_later(self.wait_s, self._look, self._got())
+
+
+class _Read:
+    """One read of a range with all its attempts, and its own buffer."""
+
+    def __init__(self, of: Transfer, where: str, found: Object, offset: int, length: int, need: Need) -> None:
+        self._of, self._where, self._found, self._offset, self.length, self._need = of, where, found, offset, length, need
+        self._buffer, self._got = bytearray(), 0
+        self._since = 0.0
+        self.asking = False
+        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.task = asyncio.ensure_future(self._all())
+
+    async def _all(self) -> bytearray:
+        await self._of.persist(self._where, self._found.key, self._once, self._need, lambda: self._got, self.length)
+        self._of.took(self.length, monotonic() - self._since)
+        return self._buffer
+
+    async def _once(self) -> None:
+        if not self.begun.done():
+            self.begun.set_result(None)
+        self._since = monotonic()
+        if len(self._buffer) < self.length:  # memory for it only while it has its turn
+            whole = bytearray(self.length)
+            whole[: self._got] = self._buffer
+            self._buffer = whole
+        left = self.length - self._got
+        if not left:
+            return
+        self.asking = True
+        try:
+            await self._of.connection.read(self._found.key, self._offset + self._got, left, self._found.tag, self._take)
+        except Fault as fault:
+            if fault.kind is not Kind.TRANSIENT or self._got != self.length:  # else it broke behind the last byte
+                del self._buffer[self._got :]
+                raise
+        finally:
+            self.asking = False
+        if self._got != self.length:
+            del self._buffer[self._got :]
+            raise Fault(Kind.TRANSIENT, f"the body has {self._got:,} of {self.length:,} bytes")
+
+    def _take(self, piece: bytes) -> None:
+        self._of.counted.bytes += len(piece)
+        if self._got + len(piece) > self.length:
+            raise Fault(Kind.REFUSED, f"the body has more than the {self.length:,} bytes that were asked for")
+        self._buffer[self._got : self._got + len(piece)] = piece
+        self._got += len(piece)
