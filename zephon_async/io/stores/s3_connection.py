@@ -78,10 +78,10 @@ async def open_bucket(bucket: str, settings: Settings, most: int) -> "S3Connecti
     credentials = _Credentials(settings, signs=given.get("signature_version") is not UNSIGNED)
     session = AioSession(profile=settings.profile)
     session.register_component("credential_provider", credentials)
-    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
     async with AsyncExitStack() as stack:
         try:
             validate_bucket_name({"Bucket": bucket})
+            session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
             config = AioConfig(**{**given, "retries": {"total_max_attempts": 1}, "http_session_cls": _Session})
             client = await stack.enter_async_context(session.create_client("s3", config=config, **settings.client))
         except (exceptions.BotoCoreError, ValueError, TypeError, AttributeError) as error:  # the last two of values of a wrong type
