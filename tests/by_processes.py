@@ -13,13 +13,17 @@ from zephon_async import Pipeline
 Record = dict[str, Any]
 
 
+lasting: set[int] = set()
+"""Processes that stay until the tests end, such as a server that several of them ask."""
+
+
 def children() -> set[int]:
-    """The processes that this one has started and that have not ended."""
+    """The processes that this one has started and that have not ended, without those that are to stay."""
     found: set[int] = set()
     for task in os.listdir("/proc/self/task"):
         with contextlib.suppress(FileNotFoundError):  # a thread that has just ended
             found.update(map(int, Path(f"/proc/self/task/{task}/children").read_text().split()))
-    return found
+    return found - lasting
 
 
 def with_pid(record: Record) -> Record:

@@ -204,3 +204,24 @@ def test_an_object_that_changed_behind_the_listing_is_an_error() -> None:
         storage.objects["jsonl/part-0.jsonl"] += b'{"text": "more"}\n'
         with pytest.raises(ShardError, match="has changed since it was listed; start again, or put the object back: its tag was"):
             dataset.catalog()
+
+
+def test_of_footers_no_more_is_remembered_than_they_are() -> None:
+    """So each is read once, also where there is no room for all that is read in the hope that it holds one."""
+    shards, epochs = 24, 2
+    with stored(Kinds({})) as (folder, storage):
+        path = folder / "one.parquet"
+        table = pa.table({"text": [f"{i} " * 200 for i in range(400)]})
+        pq.write_table(table, path, row_group_size=100, compression="none", use_dictionary=False)
+        body = path.read_bytes()
+        footer = int.from_bytes(body[-8:-4], "little") + 8
+        storage.objects |= {f"p/{n:02}.parquet": body for n in range(shards)}
+        source = StaticMixtureWorkSource([Dataset.from_path("p", "fake://bucket/p")], {"p": 1}, epochs=epochs)
+        with Pipeline(source).options(lanes=2, memory_budget="16MiB").batch(10) as pipeline:
+            assert sum(1 for _ in pipeline) == shards * 400 * epochs // 10
+        reads = [call for call in storage.calls if call.what == "read"]
+        assert len(body) > 3 * (1 << 16)
+        assert len([call for call in reads if call.offset + call.length == len(body)]) == shards
+        assert all(call.length <= 1 << 16 for call in reads if call.offset + call.length == len(body))
+        assert (1 << 16) * shards > (16 << 20) // 16 > footer * shards
+        assert len(reads) <= shards + 4 * shards * epochs + 4  # and a few for a look at the first rows

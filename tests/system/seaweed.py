@@ -24,6 +24,8 @@ from typing import Any
 
 import pytest
 
+from tests.by_processes import lasting
+
 STARTS_WITHIN_S = 60
 KEY, SECRET = "weed-key", "weed-secret"
 _numbers = itertools.count()
@@ -119,12 +121,14 @@ def running(folder: Path) -> Iterator[str]:
     log = folder / "log.txt"
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+    lasting.add(process.pid)
     try:
         wait_until_up(process, s3, log)
         yield f"http://127.0.0.1:{s3}"
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        lasting.discard(process.pid)
 
 
 @pytest.fixture(scope="session")

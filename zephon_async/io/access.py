@@ -146,6 +146,15 @@ class Access:
             self._memory.put(more, found)
         return found[: wanted.length]
 
+    def tail(self, wanted: Range) -> bytes:
+        """The end of an object: what is remembered of it, else what is wanted, which ends where it does."""
+        known = self._memory.tail(wanted)
+        return self.read(wanted) if known is None else known
+
+    def keep(self, tail: Range, piece: bytes) -> None:
+        """Of the end of an object remember no more than this."""
+        self._memory.keep(tail, piece)
+
     def look(self, name: str, place: Place, key: str) -> Object | None:
         """An object as it is now, waited for; None where there is none that may be looked at."""
         return self._waited(name, self._look(name, place, key))
@@ -268,6 +277,24 @@ class _Memory:
                     self._pieces.move_to_end(key)
                     return piece[begin - at : end - at]
         return None
+
+    def tail(self, wanted: Range) -> bytes | None:
+        """The longest piece that ends where the object does."""
+        with self._lock:
+            pieces = self._pieces.get((wanted.place, wanted.found), {})
+            ending = [at for at, piece in pieces.items() if at + len(piece) == wanted.found.size]
+            if not ending:
+                return None
+            self._pieces.move_to_end((wanted.place, wanted.found))
+            return pieces[min(ending)]
+
+    def keep(self, tail: Range, piece: bytes) -> None:
+        """A piece in the place of all that end where the object does."""
+        with self._lock:
+            pieces = self._pieces.get((tail.place, tail.found), {})
+            for at in [at for at, other in pieces.items() if at + len(other) == tail.found.size]:
+                self.nbytes -= len(pieces.pop(at))
+        self.put(tail, piece)
 
     def ends_at(self, wanted: Range) -> bool:
         """Whether a piece ends where something begins."""

@@ -42,6 +42,16 @@ class RemoteSource:
         with Access() as access:
             return access.read(wanted)
 
+    def tail(self, length: int) -> bytes:
+        """The last bytes: `length` of them, or what `keep` was told."""
+        wanted = self.range(max(0, self.size - length), min(length, self.size))
+        return self.read(wanted.offset, wanted.length) if self.access is None else self.access.tail(wanted)
+
+    def keep(self, tail: bytes) -> None:
+        """These last bytes are all that is needed of the end."""
+        if self.access is not None:
+            self.access.keep(self.range(self.size - len(tail), len(tail)), tail)
+
     def range(self, offset: int, length: int) -> Range:
         """Bytes of it, to be fetched."""
         if offset + length > self.size:

@@ -18,12 +18,30 @@ from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source, SourceFile
 
 _BUFFER = 1 << 18
+_MAGIC = b"PAR1"
+_TAIL = 1 << 16  # bytes that are read of the end of a shard, in the hope that its footer is no longer
 _COLUMN_BYTES = 2 << 20  # that an open iterator holds for a column: a buffer, a page and a dictionary
 _PASSED = 4  # blocks decoded on the way that are given out
 
 
 def _open(source: Source) -> pq.ParquetFile:
-    return pq.ParquetFile(SourceFile(source), buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True)
+    return pq.ParquetFile(
+        SourceFile(source), metadata=_footer(source), buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
+    )
+
+
+def _footer(source: Any) -> pq.FileMetaData | None:
+    """The footer of a shard that is fetched, of which no more is remembered than that; None: pyarrow reads it."""
+    if not hasattr(source, "tail"):
+        return None
+    tail = source.tail(_TAIL)
+    if tail[-4:] != _MAGIC:
+        return None  # it says what is wrong
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    if length > len(tail):
+        tail = source.read(max(0, source.size - length), min(length, source.size))
+    source.keep(tail[-length:])
+    return pq.read_metadata(pa.BufferReader(_MAGIC + tail[-length:]))
 
 
 class ParquetFormat:

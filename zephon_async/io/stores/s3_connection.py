@@ -17,7 +17,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,6 +28,7 @@ from aiobotocore.httpsession import AIOHTTPSession
 from aiobotocore.session import AioSession
 from botocore import UNSIGNED, exceptions
 from botocore.handlers import validate_bucket_name
+from botocore.loaders import create_loader
 from botocore.parsers import ResponseParserError
 
 from zephon_async.checks import nearest
@@ -59,6 +60,12 @@ _NO_CREDENTIALS = (
 )
 
 
+@cache
+def _loader(data_path: str | None) -> Any:
+    """What knows the operations of S3: to read that takes most of the time that a client takes to be made."""
+    return create_loader(data_path)
+
+
 async def open_bucket(bucket: str, settings: Settings, most: int) -> "S3Connection":
     """Open a connection. Raises `RecipeError` for what botocore refuses before there is a request."""
     known = {*AioConfig.OPTION_DEFAULTS, "connector_args"}
@@ -74,6 +81,7 @@ async def open_bucket(bucket: str, settings: Settings, most: int) -> "S3Connecti
     async with AsyncExitStack() as stack:
         try:
             validate_bucket_name({"Bucket": bucket})
+            session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
             config = AioConfig(**{**given, "retries": {"total_max_attempts": 1}, "http_session_cls": _Session})
             client = await stack.enter_async_context(session.create_client("s3", config=config, **settings.client))
         except (exceptions.BotoCoreError, ValueError, TypeError, AttributeError) as error:  # the last two of values of a wrong type
