@@ -79,7 +79,7 @@ class Reader:
         def of(offset: int, length: int) -> Range:
             return Range("s", Place("made://"), Object("s", len(BODY), "t"), offset, length)
 
-        return SimpleNamespace(where="s", size=len(BODY), read=read, range=of)
+        return SimpleNamespace(where="s", size=len(BODY), read=read, range=of, tail=lambda length: BODY[-length:], keep=bytes)
 
     def ranges(self, dataset: int, unit: int, blocks: range) -> list[tuple[int, int]]:
         return [(unit * UNIT_BYTES + blocks[0] * 100, unit * UNIT_BYTES + (blocks[-1] + 1) * 100)]
