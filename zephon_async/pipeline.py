@@ -146,10 +146,13 @@ class Pipeline:
         """
         given = settings.get("tokenizer_id") if tokenizer is None else tokenizer
         if not isinstance(given, str) or "://" not in given:
+            if storage_options:
+                raise RecipeError(f"tokenize: storage_options ({', '.join(storage_options)}) are for URLs, and none is given")
             return self._add(Tokenize, tokenizer, **settings)
         with copied(given, storage_options or {}, TOKENIZER_FILES) as path:
             try:
-                return self._add(Tokenize, path, **{name: value for name, value in settings.items() if name != "tokenizer_id"})
+                named = {"tokenizer": path} if tokenizer is not None else {"tokenizer_id": path}
+                return self._add(Tokenize, **(settings | named))
             except RecipeError as error:
                 raise RecipeError(str(error).replace(path, given)) from error.__cause__
 
@@ -209,7 +212,7 @@ class Pipeline:
 
     def _leave(self) -> None:
         """Nobody waits for the start any more."""
-        if self._access is not None:
+        if self._access is not None and self._started is None:
             self._access.leave()
 
     @lets_go

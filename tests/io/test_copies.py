@@ -45,3 +45,11 @@ def test_what_is_said_where_there_is_none(folder: str) -> None:
     MemoryFileSystem(skip_instance_cache=True).pipe_file("/bad/tokenizer.json", b"{}")
     with pytest.raises(RecipeError, match=r"^tokenize: memory://bad/tokenizer.json is no tokenizer.json"):
         ids("memory://bad")
+
+
+def test_what_goes_with_a_url_and_what_does_not(folder: str) -> None:
+    source = StaticMixtureWorkSource([Dataset.from_dict("d", [{"text": "the river"}])], {"d": 1})
+    with pytest.raises(RecipeError, match=r"^tokenize: give either tokenizer= or tokenizer_id=$"):
+        Pipeline(source).tokenize(folder, tokenizer_id=str(TOKENIZER), field="text")
+    with pytest.raises(RecipeError, match=r"^tokenize: storage_options \(anon\) are for URLs, and none is given$"):
+        Pipeline(source).tokenize(str(TOKENIZER), storage_options={"anon": True}, field="text")

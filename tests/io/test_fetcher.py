@@ -37,7 +37,7 @@ class Elsewhere:
             await self.waiting[-1]
         if self.fails:
             self.fails -= 1
-            raise ShardError("not to be had")
+            raise ShardError("not to be had") from KeyError("why")
         return BODY[wanted.offset : wanted.offset + wanted.length]
 
     def submit(self, coroutine: Coroutine[Any, Any, bytes]) -> "Future[bytes]":
@@ -299,8 +299,9 @@ def test_a_failure_is_told_to_who_asks_and_not_remembered(ahead: bool) -> None:
             fetcher.ahead(0, places(0, 8), NOW)
             await turns()
         else:
-            with pytest.raises(ShardError, match=r"^not to be had$"):
+            with pytest.raises(ShardError, match=r"^not to be had$") as caught:
                 await read(fetcher, 0, range(1))
+            assert isinstance(caught.value.__cause__, KeyError)
         assert fetcher.held_bytes == 0
         await read(fetcher, 0, range(BLOCKS))
         assert elsewhere.asked == [(0, 800)] * 2

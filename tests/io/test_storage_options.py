@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from zephon_async.errors import RecipeError
@@ -142,3 +143,15 @@ def test_values_of_other_kinds_become_plain(tmp_path: Path) -> None:
     assert options == StorageOptions(CacheOptions(root=tmp_path, limit_bytes=5), download_retry=2)
     assert type(options.cache.limit_bytes) is int
     assert CacheOptions(root=Path("~/x")).root == Path.home() / "x"
+
+
+def test_pools_of_pyarrow_have_the_size_that_is_asked_for() -> None:
+    before = pa.cpu_count(), pa.io_thread_count()
+    try:
+        StorageOptions.of({"arrow": {"cpu_threads": 3, "io_threads": 5}}).size_pools()
+        assert (pa.cpu_count(), pa.io_thread_count()) == (3, 5)
+        StorageOptions().size_pools()
+        assert (pa.cpu_count(), pa.io_thread_count()) == (3, 5)
+    finally:
+        pa.set_cpu_count(before[0])
+        pa.set_io_thread_count(before[1])

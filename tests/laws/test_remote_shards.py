@@ -225,3 +225,12 @@ def test_of_footers_no_more_is_remembered_than_they_are() -> None:
         assert all(call.length <= 1 << 16 for call in reads if call.offset + call.length == len(body))
         assert (1 << 16) * shards > (16 << 20) // 16 > footer * shards
         assert len(reads) <= shards + 4 * shards * epochs + 4  # and a few for a look at the first rows
+
+
+def test_a_footer_that_cannot_be_so_long_is_an_error_and_not_a_download() -> None:
+    with stored(Kinds({})) as (_, storage):
+        storage.objects["p/0.parquet"] = b"PAR1" + bytes(1 << 20) + (1 << 30).to_bytes(4, "little") + b"PAR1"
+        dataset = Dataset.from_path("p", "fake://bucket/p")
+        with pytest.raises(ShardError, match=r"^dataset 'p', shard '0.parquet': cannot be read as parquet: "):
+            dataset.catalog()
+        assert sum(call.length for call in storage.calls) <= 1 << 17

@@ -56,11 +56,13 @@ def prepare(spec: Spec, facts: Mapping[str, Any] | None, begun: Callable[[Access
     users = LoopThread("zephon-users")
     begun(access)
     try:
-        return _prepare(spec, facts, topology, access, users)
+        prepared = _prepare(spec, facts, topology, access, users)
     except BaseException:
         access.close(1.0)
         users.close(1.0)
         raise
+    access.started()
+    return prepared
 
 
 def _prepare(spec: Spec, facts: Mapping[str, Any] | None, topology: Topology, access: Access, users: LoopThread) -> Prepared:

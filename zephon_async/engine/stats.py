@@ -157,8 +157,9 @@ class Statistics:
         delivered in the end, such as `padding_tokens` of a padded row that is left over. `rows_left`: rows behind the last step.
     held_bytes: bytes held now: row blocks that are kept or being read, rows on their way, what accumulators hold, what is ready.
     storage: by name, what remote shards have cost since the pipeline was started: `requests`, `bytes` of bodies, `retries`,
-        `hedges` (slow reads that were made a second time), and of this iteration `fetched_twice`, units that were fetched again
-        since neither memory nor disk had room for them. Empty where all shards are at hand.
+        `hedges` (slow reads that were made a second time), where there is a cache what that did, and of this iteration
+        `fetched_twice`, units that were fetched again since neither memory nor disk had room for them. Empty where all shards are
+        at hand.
     """
 
     stages: tuple[StageStatistics, ...] = ()

@@ -90,6 +90,7 @@ class Access:
         self._patience = Patience(options.download_retry, options.download_timeout_s)
         self._memory = _Memory(memory_bytes if options.metadata_cache_entries else 0)
         self._cache = opened(options.cache)
+        options.size_pools()
         self._coming_bytes = memory_bytes
         self._coming: dict[Entry, asyncio.Task[bytes | bytearray]] = {}  # entries of the cache
         self._thread = LoopThread("zephon-storage", self._disconnect, asyncio.new_event_loop)
@@ -182,8 +183,12 @@ class Access:
         return await _all(self._from_cache(self._cache, wanted, entry, need) for entry in entries)
 
     def leave(self) -> None:
-        """Nobody waits any more for those who wait for this; at the end of the program it is closed, if nobody has come back."""
+        """Nobody waits any more for the start that waits for this: a program that ends before it is over does not wait either."""
         _left.add(self)
+
+    def started(self) -> None:
+        """The start is over."""
+        _left.discard(self)
 
     def close(self, timeout_s: float = _CLOSE_S) -> list[str]:
         """Cancel what is read, close the connections, end the thread; gives its name if it did not come back."""
@@ -360,6 +365,7 @@ def at_once(call: Callable[[N], T], numbers: Iterable[N]) -> list[T]:
             try:
                 done.put((n, call(several[n]), None))
             except BaseException as error:
+                over.set()  # at once: whoever waits for it may come to it late
                 done.put((n, None, error))
 
     threads = min(_WAIT_AT_ONCE, len(several))

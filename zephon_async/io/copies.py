@@ -34,7 +34,8 @@ def copied(url: str, options: Mapping[str, Any], names: Sequence[str]) -> Iterat
 
         is_file = bool(key) and not key.endswith("/") and copy(key)
         beside = key.rpartition("/")[0] if is_file else key.rstrip("/")
-        there = [copy(f"{beside}/{name}" if beside else name) for name in names]
+        keys = [f"{beside}/{name}" if beside else name for name in names]
+        there = [copy(each) for each in keys if not is_file or each != key]
         if not is_file and not any(there):
             raise DatasetError(f"{shown(url)!r}: there is no such object, and none of {', '.join(names)} below it")
         yield str(Path(folder, key.rpartition("/")[2])) if is_file else folder

@@ -205,6 +205,7 @@ class Fetcher:
             if sum(of == epoch for of, _ in held.left) >= self._owners(d, epoch, unit):
                 for extent in held.extents:
                     extent.over = True
+                held.left = {each for each in held.left if each[0] > epoch}
         self._drop_unused(d, unit)
 
     def close(self) -> None:
@@ -249,7 +250,7 @@ class Fetcher:
             self._drop(held, [extent])  # whoever asks next tries again
             self._drop_unused(d, unit)
             if isinstance(error, BaseExceptionGroup):
-                raise error.exceptions[0] from None
+                raise error.exceptions[0] from error.exceptions[0].__cause__
             raise
         self._usual[d] = max(1, (3 * self._usual[d] + sum(end - begin for begin, end in ranges)) // 4)
         extent.fetched = None

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from zephon_async.checks import flag, nearest, refuse_unknown, shown, whole, whole_or_none
 from zephon_async.errors import RecipeError
 from zephon_async.options import parse_bytes
@@ -75,9 +77,10 @@ class CacheOptions:
 class StorageOptions:
     """How remote storage is read.
 
-    download_retry: attempts that a request may take.
-    download_timeout_s (also `download_timeout`): seconds that an attempt may take.
-    metadata_cache_entries: Parquet footers and the like that are kept in memory; 0: none.
+    download_retry: attempts in a row in which nothing comes, until it is an error.
+    download_timeout_s (also `download_timeout`): seconds of such attempts and the pauses between them; one of them takes a third of
+        that at most.
+    metadata_cache_entries: 0: Parquet footers and the like are not kept in memory. Else as many are as have room in the budget.
     arrow_cpu_threads, arrow_io_threads (`arrow.cpu_threads`, or {"arrow": {"cpu_threads": ...}}): sizes of pyarrow's pools, which
         are of the whole process; None leaves them as they are.
     """
@@ -97,6 +100,13 @@ class StorageOptions:
         seconds = self.download_timeout_s
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
             raise RecipeError(f"download_timeout is {shown(seconds)}: it must be a number of seconds above 0")
+
+    def size_pools(self) -> None:
+        """Set the sizes of pyarrow's pools, where they are given."""
+        if self.arrow_cpu_threads is not None:
+            pa.set_cpu_count(self.arrow_cpu_threads)
+        if self.arrow_io_threads is not None:
+            pa.set_io_thread_count(self.arrow_io_threads)
 
     @staticmethod
     def of(io_options: Mapping[str, Any]) -> "StorageOptions":

@@ -38,8 +38,10 @@ def _footer(source: Any) -> pq.FileMetaData | None:
     if tail[-4:] != _MAGIC:
         return None  # it says what is wrong
     length = int.from_bytes(tail[-8:-4], "little") + 8
+    if length > source.size:
+        return None  # nor is more read than there can be of a footer
     if length > len(tail):
-        tail = source.read(max(0, source.size - length), min(length, source.size))
+        tail = source.read(source.size - length, length)
     source.keep(tail[-length:])
     return pq.read_metadata(pa.BufferReader(_MAGIC + tail[-length:]))
 
