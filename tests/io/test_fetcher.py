@@ -289,6 +289,22 @@ def test_where_the_disk_has_no_room_either_the_oldest_is_fetched_again() -> None
     run(test)
 
 
+def test_no_more_is_dropped_than_makes_room() -> None:
+    async def test() -> None:
+        elsewhere = Elsewhere()
+        fetcher = made(elsewhere, memory=1_000, spill=2_500)
+        for unit in (0, 1, 2, 3, 0):  # three on the disk, and the one in memory is the one used last
+            await read(fetcher, unit, range(BLOCKS))
+        await read(fetcher, 4, range(BLOCKS))
+        for unit in (3, 4, 2):
+            await read(fetcher, unit, range(BLOCKS))
+        assert elsewhere.asked == [(u * 800, 800) for u in range(5)]
+        assert fetcher.held_bytes <= 1_000
+        fetcher.close()
+
+    run(test)
+
+
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_failure_is_told_to_who_asks_and_not_remembered(ahead: bool) -> None:
     async def test() -> None:

@@ -67,17 +67,25 @@ class Extent:
         self.over = False  # nobody reads it any more
         self.fetched: asyncio.Task[None] | None = None
 
-    def put(self, begin: int, piece: bytes | bytearray, spilled: bool) -> int:
-        """Keep a range, in memory where the spill has no room; gives how many bytes of memory that takes."""
-        at = self._spill.put(piece) if spilled else None
+    def keep(self, begin: int, piece: bytes | bytearray) -> int:
+        """Keep a range in memory; gives how many bytes that takes."""
+        return len(piece) if self._add(begin, piece, memoryview(piece), len(piece)) else 0
+
+    def spill(self, begin: int, piece: bytes | bytearray) -> bool:
+        """Keep a range on the disk; whether it has room."""
+        if (at := self._spill.put(piece)) is None:
+            return False
+        if not self._add(begin, piece, at, 0):
+            self._spill.free(at, len(piece))
+        return True
+
+    def _add(self, begin: int, piece: bytes | bytearray, held: memoryview | int, taken: int) -> bool:
+        """Whether it has not been dropped meanwhile."""
         with self._lock:
             if not self._dropped:
-                self._ranges.append((begin, begin + len(piece), memoryview(piece) if at is None else at))
-                self.nbytes += (taken := len(piece) if at is None else 0)
-                return taken
-        if at is not None:
-            self._spill.free(at, len(piece))
-        return 0
+                self._ranges.append((begin, begin + len(piece), held))
+                self.nbytes += taken
+            return not self._dropped
 
     def view(self, begin: int, end: int) -> bytes | memoryview | None:
         """Bytes of the shard; None where they are not all here."""
@@ -258,22 +266,21 @@ class Fetcher:
     async def _piece(self, held: Held, extent: Extent, begin: int, end: int, need: Need, on_grid: bool) -> None:
         wanted = held.range(begin, end - begin)
         piece = await asyncio.wrap_future(self._access.submit(self._access.fetch(wanted, need, on_grid)))
-        if self.held_bytes + len(piece) > self._memory_bytes:
-            taken = await self._submit(partial(extent.put, begin, piece, True), need)
-            self.held_bytes += taken  # not in one: others book meanwhile
-        else:
-            self.held_bytes += extent.put(begin, piece, False)
-        if self.held_bytes > self._memory_bytes:
-            self._make_room(held)
-
-    def _make_room(self, needed: Held) -> None:
-        """The disk has no room: drop what was used the longest ago."""
-        for key, held in list(self._held.items()):
-            if self.held_bytes <= self._memory_bytes:
+        while self.held_bytes + len(piece) > self._memory_bytes:
+            if await self._submit(partial(extent.spill, begin, piece), need):
                 return
-            if held is not needed and not held.users and all(extent.fetched is None for extent in held.extents):
+            if not self._drop_oldest(held):  # it is needed, and there is nothing else
+                break
+        self.held_bytes += extent.keep(begin, piece)
+
+    def _drop_oldest(self, needed: Held) -> bool:
+        """Neither memory nor disk has room: drop what was used the longest ago, and may be dropped; whether there is something."""
+        for key, held in self._held.items():
+            if held is not needed and held.extents and not held.users and all(extent.fetched is None for extent in held.extents):
                 self._lost.add(key)
                 self._forget(key)
+                return True
+        return False
 
     def _drop_unused(self, d: int, unit: int) -> None:
         """Drop what nobody reads any more, unless somebody is about to."""
