@@ -10,8 +10,17 @@ import pytest
 from tests.system.fake_s3 import FakeS3, Twist
 
 BEGIN = """
-import asyncio, os, signal, sys, threading, time
+import asyncio, os, signal, sys, threading
 from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource
+from zephon_async.io import Access
+
+asked, fetch = threading.Event(), Access.fetch  # asked: the catalog waits for an answer
+
+def noted(*arguments):
+    asked.set()
+    return fetch(*arguments)
+
+Access.fetch = noted
 datasets = [Dataset.from_path("j", {root!r} + "j", storage_options={options!r})]
 
 def new():
@@ -25,7 +34,8 @@ WAITING = {  # each while the catalog waits for an answer that never comes
     "a consumer that is cancelled": """
         async def main():
             task = asyncio.create_task(take(new()))
-            asyncio.get_running_loop().call_later(1, task.cancel)
+            await asyncio.to_thread(asked.wait)
+            task.cancel()
             await asyncio.wait([task])
         asyncio.run(main())
     """,
@@ -33,23 +43,24 @@ WAITING = {  # each while the catalog waits for an answer that never comes
         async def main():
             async with new() as pipeline:
                 task = asyncio.create_task(take(pipeline))
-                asyncio.get_running_loop().call_later(1, task.cancel)
+                await asyncio.to_thread(asked.wait)
+                task.cancel()
                 await asyncio.wait([task])
         asyncio.run(main())
     """,
     "a daemon thread": """
         threading.Thread(target=lambda: list(new()), daemon=True).start()
-        time.sleep(1)
+        asked.wait()
     """,
     "Ctrl-C under asyncio": """
-        threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        threading.Thread(target=lambda: (asked.wait(), os.kill(os.getpid(), signal.SIGINT))).start()
         try:
             asyncio.run(take(new()))
         except KeyboardInterrupt:
             pass
     """,
     "Ctrl-C": """
-        threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        threading.Thread(target=lambda: (asked.wait(), os.kill(os.getpid(), signal.SIGINT))).start()
         try:
             list(new())
         except KeyboardInterrupt:
@@ -57,7 +68,7 @@ WAITING = {  # each while the catalog waits for an answer that never comes
     """,
     "close by another thread": """
         pipeline = new()
-        threading.Timer(1, pipeline.close).start()
+        threading.Thread(target=lambda: (asked.wait(), pipeline.close())).start()
         try:
             list(pipeline)
         except Exception as error:
