@@ -16,10 +16,10 @@ import contextvars
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
@@ -40,6 +40,7 @@ _IN_ORDER = 1 << 20  # bytes that are read at once, at least, where one read fol
 _PART = 16 << 20  # bytes of one request, at most
 _CLOSE_S = 5.0
 _HURRY_S = 1.0  # where the program is on its way out
+_SIGNALS_S = 1.0  # in which a wait looks up: a Ctrl-C that comes just before it does not end it, and a silent store does not either
 _WAIT_AT_ONCE = 32  # threads that wait for footers and for counts
 
 
@@ -199,8 +200,11 @@ class Access:
         self._thread.close_soon()
 
     def _waited(self, name: str, coroutine: Coroutine[Any, Any, T]) -> T:
+        future = self.submit(coroutine)
         try:
-            return self.submit(coroutine).result()
+            while not wait([future], _SIGNALS_S).done:
+                continue
+            return future.result()
         except CancelledError:
             raise ClosedError(f"{name}: storage was closed while it was being asked") from None
 
@@ -376,7 +380,10 @@ def at_once(call: Callable[[N], T], numbers: Iterable[N]) -> list[T]:
     found: dict[int, T] = {}
     try:
         while len(found) < len(several):
-            n, result, error = done.get()
+            try:
+                n, result, error = done.get(timeout=_SIGNALS_S)
+            except Empty:
+                continue
             if error is not None:
                 raise error
             found[n] = result
