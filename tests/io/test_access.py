@@ -22,7 +22,8 @@ from tests.fake_storage import Call, Cut, FakeConnection, FakeScheme, Storage
 from zephon_async.errors import ClosedError, RecipeError, ShardError
 from zephon_async.io import access as module
 from zephon_async.io import cache as cache_module
-from zephon_async.io.access import NOW, Access, Place, at_once
+from zephon_async.io.access import NOW, Access, Place
+from zephon_async.io.at_once import at_once
 from zephon_async.io.storage_options import StorageOptions
 from zephon_async.io.stores import Connection, Fault, Kind
 

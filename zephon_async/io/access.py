@@ -12,27 +12,25 @@ Threads: a lock guards what is remembered; connections belong to the loop; count
 
 import asyncio
 import atexit
-import contextvars
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from zephon_async.errors import ClosedError, ShardError
 from zephon_async.forks import keep, tell_of_forks
+from zephon_async.io.at_once import SIGNALS_S
 from zephon_async.io.cache import DiskCache, Entry, blocks, opened
 from zephon_async.io.gate import MOST_AT_ONCE, Need
 from zephon_async.io.storage_options import StorageOptions
 from zephon_async.io.stores import Fault, Kind, Object, scheme_of, shown
 from zephon_async.io.transfer import Counted, Patience, Transfer
-from zephon_async.loops import LoopThread, begin
+from zephon_async.loops import LoopThread
 
-N = TypeVar("N")
 T = TypeVar("T")
 NOW = (-1,)
 _MOST_REMEMBERED = 2 << 20  # bytes of a read
@@ -40,8 +38,6 @@ _IN_ORDER = 1 << 20  # bytes that are read at once, at least, where one read fol
 _PART = 16 << 20  # bytes of one request, at most
 _CLOSE_S = 5.0
 _HURRY_S = 1.0  # where the program is on its way out
-_SIGNALS_S = 1.0  # in which a wait looks up: a Ctrl-C that comes just before it does not end it, and a silent store does not either
-_WAIT_AT_ONCE = 32  # threads that wait for footers and for counts
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -202,7 +198,7 @@ class Access:
     def _waited(self, name: str, coroutine: Coroutine[Any, Any, T]) -> T:
         future = self.submit(coroutine)
         try:
-            while not wait([future], _SIGNALS_S).done:
+            while not wait([future], SIGNALS_S).done:
                 continue
             return future.result()
         except CancelledError:
@@ -353,45 +349,6 @@ def _in_order(options: Any) -> Any:
     if isinstance(options, Mapping):
         return [(name, _in_order(options[name])) for name in sorted(options, key=repr)]
     return options
-
-
-def at_once(call: Callable[[N], T], numbers: Iterable[N]) -> list[T]:
-    """What a call that waits gives for each of several, many at once, in their order. The first that fails is raised.
-
-    Those that still wait for a storage then are not waited for: they end when it is closed, and do not keep a program from ending.
-    """
-    several = list(numbers)
-    turns, done = SimpleQueue[int | None](), SimpleQueue[tuple[int, Any, BaseException | None]]()
-    over = threading.Event()
-
-    def work() -> None:
-        while (n := turns.get()) is not None and not over.is_set():
-            try:
-                done.put((n, call(several[n]), None))
-            except BaseException as error:
-                over.set()  # at once: whoever waits for it may come to it late
-                done.put((n, None, error))
-
-    threads = min(_WAIT_AT_ONCE, len(several))
-    for _ in range(threads):
-        begin(threading.Thread(target=contextvars.Context().run, args=(work,), name="zephon-waits", daemon=True))
-    for n in range(len(several)):
-        turns.put(n)
-    found: dict[int, T] = {}
-    try:
-        while len(found) < len(several):
-            try:
-                n, result, error = done.get(timeout=_SIGNALS_S)
-            except Empty:
-                continue
-            if error is not None:
-                raise error
-            found[n] = result
-    finally:
-        over.set()
-        for _ in range(threads):
-            turns.put(None)
-    return [found[n] for n in range(len(several))]
 
 
 def _close_left() -> None:

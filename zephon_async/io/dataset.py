@@ -19,7 +19,8 @@ import pyarrow as pa
 from zephon_async.checks import checks_call, whole, writable
 from zephon_async.errors import DatasetError, RecipeError
 from zephon_async.forks import tell_of_forks
-from zephon_async.io.access import Access, at_once
+from zephon_async.io.access import Access
+from zephon_async.io.at_once import at_once
 from zephon_async.io.catalog import UNIT, Catalog, Shard
 from zephon_async.io.conform import canonical_field
 from zephon_async.io.formats import Measure, UnitSpan, find_format, pick_shards, reading
