@@ -18,6 +18,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http import HTTPStatus
@@ -143,6 +144,8 @@ class FakeS3:
             writer.transport.abort()
             self._open.discard(task)
             self._count(-1)
+            with suppress(ConnectionError):  # else asyncio may complain of it when the garbage is collected, in another test
+                await writer.wait_closed()
 
     def _count(self, change: int) -> None:
         with self._idle:
