@@ -1,5 +1,7 @@
 """Parquet: drift, emptiness, and iterators that go on where they stand. Cases A07 and A08 (with Arrow IPC)."""
 
+import gc
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -58,10 +60,15 @@ def large(tmp_path: Path, rows: int = 1000) -> Dataset:
 def test_row_blocks_are_sized_by_the_footer(tmp_path: Path) -> None:
     units = large(tmp_path).catalog().units
     group = pq.read_metadata(tmp_path / "a.parquet").row_group(0)
-    assert units["block"].tolist() == [1100 * 500 // group.total_byte_size] * 2
+    blocks = -(-group.total_byte_size // 1100)
+    assert units["block"].tolist() == [-(-500 // blocks)] * 2
+    assert 500 % int(units["block"][0]) == 0  # the last is no smaller than it must be
     assert units["first"].tolist() == [0, 500]
     assert large(tmp_path).with_sizes(block_bytes=1).catalog().units["block"].tolist() == [1, 1]
-    assert large(tmp_path, 20_000).with_sizes(block_bytes=1 << 30).catalog().units["block"].tolist() == [4096, 4096]
+    assert large(tmp_path, 20_000).with_sizes(block_bytes=1 << 30).catalog().units["block"].tolist() == [
+        3334,
+        3334,
+    ]  # of 4,096 or fewer
 
 
 def test_an_iterator_goes_on_where_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,10 +114,30 @@ def test_blocks_on_the_way_are_given_out(tmp_path: Path) -> None:
 
 def test_what_stays_open_is_bounded(tmp_path: Path) -> None:
     dataset = large(tmp_path)
-    reader = Reader([dataset], schema_of(dataset, needed=["n"]), ones, open_bytes=9 << 20)
+    reader = Reader([dataset], schema_of(dataset, needed=["n"]), ones, open_bytes=25_000)
     for block in (9, 7, 5, 3, 1):
         reader.read(0, 0, block)
-    assert repr(reader._pool) == "<Pool 2 units, 8,388,608 of 9,437,184 bytes>"
+    assert repr(reader._pool).startswith("<Pool 2 units, ")
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
+@pytest.mark.parametrize("rows", [100, 4_000])
+def test_what_stands_open_holds_what_it_says(tmp_path: Path, compression: str, rows: int) -> None:
+    """By what Arrow has allocated, which the memory budget counts on; and not much less, so that not too few are kept open."""
+    texts = [hashlib.sha512(b"%d" % n).hexdigest() * 8 for n in range(rows)]
+    table = pa.table({"text": texts, "more": texts, "n": range(rows)})
+    pq.write_table(table, tmp_path / "a.parquet", compression=compression, use_dictionary=["n"])
+    dataset = Dataset.from_path("d", tmp_path).with_sizes(block_bytes=1 << 16)
+    source = dataset.open(0)
+    unit, schema = dataset.catalog().units[0], schema_of(dataset)
+    gc.collect()
+    before, opened = pa.total_allocated_bytes(), []
+    for _ in range(4):
+        opened.append(_Scan(source, unit, schema, ()))
+        opened[-1].next(int(unit["block"]))
+    held = pa.total_allocated_bytes() - before
+    said = sum(scan.nbytes for scan in opened)
+    assert held <= said <= 4 * held
 
 
 def test_columns_of_odd_names(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ class Ahead:
         self.standing: dict[int, Standing] = {}
         self._lane, self._blocks, self._most = lane, blocks, most
         self._room_bytes = blocks.budget_bytes // (2 * streams)  # of row blocks read before they are needed
+        self._largest: dict[int, int] = {}  # of the row blocks of each dataset lately, in bytes
         self._unread: dict[int, int] = {}  # parts of each dataset until more of it is to be read
         self._unfetched: dict[int, int] = {}  # and until more is to be fetched
 
@@ -55,7 +56,8 @@ class Ahead:
         """Let the next parts of a dataset be read; a quarter of them at a time, so only every so often."""
         self._unread[d] = self._unread.get(d, 0) - 1
         if self._unread[d] <= 0:
-            ahead = min(self._most, self._room_bytes // max(block_bytes, 1))
+            self._largest[d] = max(block_bytes, self._largest.get(d, 0) * 7 // 8, 1)
+            ahead = min(self._most, self._room_bytes // self._largest[d])
             self._blocks.prefetch(d, _places(draw, d, ahead), later)
             self._unread[d] = ahead // READS_AHEAD
 

@@ -1,8 +1,8 @@
 """How the memory budget is divided: a cache of row blocks that all lanes share, and an equal share for each lane.
 
 A lane must be able to hold what its operators hold, a microbatch, a chunk, and a row block. Where the lanes together need more
-than the budget, the run is refused. What is left over the need, up to a quarter of the budget, is for blocks that may be asked for
-again.
+than the budget, the run is refused. Of what is left over the need up to a quarter is for units that stand open in the middle, and
+up to a quarter of the budget for blocks that are read ahead or may be asked for again.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from zephon_async.errors import RecipeError
 from zephon_async.operators import Operator
 
-_CACHE = 4  # one part in so many of the budget is for row blocks that may be asked for again, ...
-_OPEN = 4  # ... and of that one in so many for units that stand open in the middle
-_MOST_OPEN_BYTES = 64 << 20
+_CACHE = 4  # one part in so many of the budget is for row blocks
+_OPEN = 4  # and of what is over the need one in so many, at most, for units that stand open: ...
+_OPEN_BYTES = (
+    4 << 20
+)  # ... one of this size for each dataset of each lane, for they take turns, and the last would push out the next
+_LEAST_OPEN_BYTES = 64 << 20
 _REMOTE = 2  # where shards are remote, as much again is for what was fetched and not decoded yet, if there is room;
 _REMEMBERED = 8  # of that one part in so many is for what was read to plan, and half of the rest for what is on its way
 _CHUNK_BYTES = 4 << 20  # of the rows that are dispatched as one, on average: larger chunks are no quicker
@@ -69,7 +72,7 @@ class Budget:
     need: Need
 
 
-def divide(budget_bytes: int, lanes: int, need: Need, remote: bool = False) -> Budget:
+def divide(budget_bytes: int, lanes: int, need: Need, datasets: int = 1, remote: bool = False) -> Budget:
     """Divide a budget over `lanes` lanes. remote: whether shards are. Raises `RecipeError` where it is below what they need."""
     needed = lanes * need.bytes
     if needed > budget_bytes:
@@ -77,17 +80,18 @@ def divide(budget_bytes: int, lanes: int, need: Need, remote: bool = False) -> B
             f"memory_budget is {budget_bytes:,} bytes, and {lanes} lanes must be able to hold {needed:,}: each {need}. "
             f"Set options(memory_budget={needed}) or more, or use fewer lanes, smaller windows or a smaller chunk_rows"
         )
-    spare = min(budget_bytes // _CACHE * (_REMOTE if remote else 1), budget_bytes - needed)
+    opened = max(lanes * datasets * _OPEN_BYTES, _LEAST_OPEN_BYTES)
+    open_bytes = min(opened, (budget_bytes - needed) // _OPEN)
+    spare = min(budget_bytes // _CACHE * (_REMOTE if remote else 1), budget_bytes - needed - open_bytes)
     fetched_bytes = spare // _REMOTE if remote else 0
     remembered_bytes = fetched_bytes // _REMEMBERED
     coming_bytes = (fetched_bytes - remembered_bytes) // 2
-    open_bytes = min((spare - fetched_bytes) // _OPEN, _MOST_OPEN_BYTES)
     return Budget(
-        cache_bytes=spare - fetched_bytes - open_bytes,
+        cache_bytes=spare - fetched_bytes,
         open_bytes=open_bytes,
         fetched_bytes=fetched_bytes - remembered_bytes - coming_bytes,
         coming_bytes=coming_bytes,
         remembered_bytes=remembered_bytes,
-        share_bytes=(budget_bytes - spare) // lanes,
+        share_bytes=(budget_bytes - spare - open_bytes) // lanes,
         need=need,
     )

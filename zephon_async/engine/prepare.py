@@ -91,7 +91,8 @@ def _prepare(spec: Spec, facts: Mapping[str, Any] | None, topology: Topology, ac
         usual = _usual(plan, reader, source.unit)
         size = spec.microbatch_size
         need = Need.of(operators, size, options.prefetch, options.chunk_rows, usual.row_bytes, usual.block_bytes)
-        budget = divide(options.budget_bytes, len(topology.owned), need, any(dataset.store.remote for dataset in datasets))
+        remote = any(dataset.store.remote for dataset in datasets)
+        budget = divide(options.budget_bytes, len(topology.owned), need, len(datasets), remote)
     finally:
         reader.close()
     access.bound(budget.remembered_bytes, budget.coming_bytes)

@@ -95,7 +95,7 @@ class Blocks:
         fails, `get` will try again and say so. What is needed later than now is read only while all that is being read has room in
         the budget.
         """
-        size, room = max(1, len(places) // READS_AHEAD), len(places)
+        size, room = max(min(2, len(places)), len(places) // READS_AHEAD), len(places)
         if need != _NOW and self._largest:
             room = max(0, self.budget_bytes // self._largest - len(self._flights))
         missing = [n for n, place in enumerate(places) if not self._has((dataset, *place))][:room]

@@ -91,8 +91,9 @@ class Format(Protocol):
 
 
 def rows_per_block(rows: int, nbytes: int, block_bytes: int) -> int:
-    """Rows of a row block of about `block_bytes`, for `rows` rows of `nbytes` bytes in all."""
-    return min(max(block_bytes * rows // max(nbytes, 1), 1), MOST_ROWS)
+    """Rows of a row block of at most about `block_bytes`, for `rows` rows of `nbytes` bytes in all: blocks of even size."""
+    blocks = max(-(-nbytes // block_bytes), -(-rows // MOST_ROWS), 1)
+    return max(-(-rows // blocks), 1)
 
 
 def span_of(unit: Any, block: int) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from zephon_async.io.stores import Source, SourceFile
 _BUFFER = 1 << 18
 _MAGIC = b"PAR1"
 _TAIL = 1 << 16  # bytes that are read of the end of a shard, in the hope that its footer is no longer
-_COLUMN_BYTES = 2 << 20  # that an open iterator holds for a column: a buffer, a page and a dictionary
+_PAGE = 1 << 20  # bytes that an iterator holds twice for a column, read and decompressed: writers make pages of no more
 _PASSED = 4  # blocks decoded on the way that are given out
 
 
@@ -83,7 +83,10 @@ class _Scan:
         self._batches = file.iter_batches(self._rows, row_groups=[self._group], columns=self.columns, use_threads=False)
         self._where = source.where
         self.at = 0
-        self.nbytes = _COLUMN_BYTES * (1 + len(self.columns))
+        chunks = _chunks(file.metadata.row_group(self._group), self.columns)
+        pages = sum(min(chunk.total_compressed_size, _BUFFER) + 2 * min(chunk.total_uncompressed_size, _PAGE) for chunk in chunks)
+        decoded = sum(chunk.total_uncompressed_size for chunk in chunks) * self._rows // max(int(unit["length"]), 1)
+        self.nbytes = pages + decoded
 
     def next(self, rows: int) -> pa.RecordBatch:
         batch = next(self._batches, None)
@@ -122,13 +125,17 @@ class ParquetDecoder:
 
     def ranges(self, source: Source, unit: Any, blocks: range) -> Sequence[tuple[int, int]]:
         """The chunks of the columns, from the footer."""
-        group = _open(source).metadata.row_group(int(unit["start"]))
-        chunks = [group.column(n) for n in range(group.num_columns)]
-        wanted = [chunk for chunk in chunks if any(_is_of(chunk.path_in_schema, name) for name in self._schema.names)]
-        return [(begin, begin + chunk.total_compressed_size) for chunk in wanted for begin in [_begin(chunk)]]
+        chunks = _chunks(_open(source).metadata.row_group(int(unit["start"])), self._schema.names)
+        return [(begin, begin + chunk.total_compressed_size) for chunk in chunks for begin in [_begin(chunk)]]
 
     def row_name(self, source: Source, row: int) -> str:
         return f"row {row:,}"
+
+
+def _chunks(group: pq.RowGroupMetaData, columns: Collection[str]) -> list[pq.ColumnChunkMetaData]:
+    """The chunks of columns, by their names."""
+    chunks = (group.column(n) for n in range(group.num_columns))
+    return [chunk for chunk in chunks if any(_is_of(chunk.path_in_schema, name) for name in columns)]
 
 
 def _is_of(path: str, name: str) -> bool:
