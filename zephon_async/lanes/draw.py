@@ -165,12 +165,12 @@ class Draw:
         """(dataset, epoch, part) whose sizes must be supplied before another row can be taken."""
         return [(d, head.epoch, head.parts[head.part]) for d in self._missing if (head := self._heads[d]).parts is not None]
 
-    def coming(self, d: int, ahead: int) -> list[Part]:
+    def coming(self, d: int, ahead: int) -> Sequence[Part]:
         """Up to `ahead` parts of a dataset's running epoch that follow the one it stands in."""
         head = self._heads[d]
         if head.parts is None:
             return []
-        return [head.parts[i] for i in range(head.part + 1, min(head.part + 1 + ahead, len(head.parts)))]
+        return head.parts[head.part + 1 : head.part + 1 + ahead]
 
     def supply(self, d: int, sizes: npt.NDArray[np.integer]) -> None:
         """Tell the sizes (each at least 1) of the rows of the part that `missing` named for dataset d; there may be none."""

@@ -28,8 +28,9 @@ class Parts(Sequence[Part]):
         """slices: int64[n, 3] of (unit, start, stop); blocks: int64[n], the row-block size of each unit."""
         self._slices, self._blocks = slices, blocks
         first = slices[:, 1] // blocks
-        self._first = first
-        self._ends = np.cumsum(-(-slices[:, 2] // blocks) - first)
+        counts = -(-slices[:, 2] // blocks) - first
+        self._ends = np.cumsum(counts)
+        self._shifts = first - (self._ends - counts)  # from the number of a part to that of its row block
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
@@ -40,14 +41,17 @@ class Parts(Sequence[Part]):
     def __getitem__(self, at: slice) -> Sequence[Part]: ...
     def __getitem__(self, at: int | slice) -> Part | Sequence[Part]:
         if isinstance(at, slice):
-            return [self[i] for i in range(*at.indices(len(self)))]
-        s = int(self._ends.searchsorted(at, "right"))
-        if not at >= 0 or s == len(self._ends):
+            return list(map(Part._make, self._made(np.arange(*at.indices(len(self)))).tolist()))
+        if not 0 <= at < len(self):
             raise IndexError(at)
-        unit, start, stop = (int(n) for n in self._slices[s])
-        size = int(self._blocks[s])
-        block = int(self._first[s]) + at - (int(self._ends[s - 1]) if s else 0)
-        return Part(unit, block, max(start, block * size), min(stop, (block + 1) * size))
+        return Part._make(self._made(np.array([at]))[0].tolist())
+
+    def _made(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Parts by their numbers: int64[n, 4] of (unit, block, start, stop)."""
+        s = self._ends.searchsorted(numbers, "right")
+        (units, starts, stops), size = self._slices[s].T, self._blocks[s]
+        block = self._shifts[s] + numbers
+        return np.stack([units, block, np.maximum(starts, block * size), np.minimum(stops, (block + 1) * size)], axis=1)
 
 
 _NO_PARTS = Parts(np.empty((0, 3), np.int64), np.empty(0, np.int64))
