@@ -268,6 +268,9 @@ def _exactly(file: BinaryIO, length: int) -> bytes:
 
 def _summed(file: BinaryIO, size: int, offset: int, length: int) -> tuple[bytes, int]:
     """Bytes of the next `size`, and the checksum of all of them."""
+    if length == size:  # without putting pieces together
+        whole = _exactly(file, size)
+        return whole, zlib.crc32(whole)
     pieces, checksum, at = [], 0, 0
     while at < size and (piece := _exactly(file, min(_PIECE, size - at))):
         checksum = zlib.crc32(piece, checksum)

@@ -199,7 +199,7 @@ class Fetcher:
             runs.pop()
         for unit, blocks in runs[: max(0, room - len(there))]:
             self._extent(self._of(d, unit), d, unit, blocks, need)
-        return max(1, step // 2)
+        return step if room > 2 else max(1, step // 2)
 
     def leave(self, d: int, epoch: int, unit: int, block: int, lane: int, last: bool) -> None:
         """A lane has taken all that it takes of a row block; `last`: of the unit as well, in this epoch."""

@@ -40,18 +40,17 @@ class Parts(Sequence[Part]):
     @overload
     def __getitem__(self, at: slice) -> Sequence[Part]: ...
     def __getitem__(self, at: int | slice) -> Part | Sequence[Part]:
-        if isinstance(at, slice):
-            return list(map(Part._make, self._made(np.arange(*at.indices(len(self)))).tolist()))
+        if isinstance(at, slice):  # many at once, in a tenth of the time
+            numbers = np.arange(*at.indices(len(self)))
+            of = self._ends.searchsorted(numbers, "right")
+            (units, starts, stops), sizes, blocks = self._slices[of].T, self._blocks[of], self._shifts[of] + numbers
+            columns = units, blocks, np.maximum(starts, blocks * sizes), np.minimum(stops, (blocks + 1) * sizes)
+            return list(map(Part, *(column.tolist() for column in columns)))
         if not 0 <= at < len(self):
             raise IndexError(at)
-        return Part._make(self._made(np.array([at]))[0].tolist())
-
-    def _made(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Parts by their numbers: int64[n, 4] of (unit, block, start, stop)."""
-        s = self._ends.searchsorted(numbers, "right")
-        (units, starts, stops), size = self._slices[s].T, self._blocks[s]
-        block = self._shifts[s] + numbers
-        return np.stack([units, block, np.maximum(starts, block * size), np.minimum(stops, (block + 1) * size)], axis=1)
+        s = self._ends.searchsorted(at, "right")
+        (unit, start, stop), size, block = self._slices[s].tolist(), int(self._blocks[s]), int(self._shifts[s]) + at
+        return Part(unit, block, max(start, block * size), min(stop, (block + 1) * size))
 
 
 _NO_PARTS = Parts(np.empty((0, 3), np.int64), np.empty(0, np.int64))
