@@ -260,7 +260,7 @@ def hedged(port: int, stack: ExitStack, rounds: int) -> list[Figure]:
     """With 2 % of the requests 50 times slower."""
     urls = {name: stack.enter_context(slow(port, share, 50)) for name, share in (("even", 0.0), ("some slow", 0.02))}
     ours = {
-        name: Ours("s3://bench/pq/", {**Bucket(url, "bench").options, "endpoint_url": url}, prefetch=8)
+        name: Ours("s3://bench/lanes/", {**Bucket(url, "bench").options, "endpoint_url": url}, prefetch=8)
         for name, url in urls.items()
     }
     found: dict[str, list[float]] = {name: [] for name in ours}

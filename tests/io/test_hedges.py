@@ -35,8 +35,10 @@ def test_no_read_is_made_twice_before_enough_were_seen(time: Time) -> None:
     run(main)
 
 
-@pytest.mark.parametrize(("length", "hedges"), [(BODY.__len__(), False), (64, True)])
-def test_no_read_is_made_twice_where_that_is_off_or_others_were_of_another_size(length: int, hedges: bool, time: Time) -> None:
+@pytest.mark.parametrize(("length", "hedges", "calls"), [(len(BODY), False, 1), (len(BODY), True, 2), (64, True, 2)])
+def test_a_read_without_an_answer_is_made_twice_whatever_its_size_unless_that_is_off(
+    length: int, hedges: bool, calls: int, time: Time
+) -> None:
     async def main() -> None:
         storage = storage_of()
         transfer = transfer_of(storage, hedges=hedges)
@@ -44,9 +46,50 @@ def test_no_read_is_made_twice_where_that_is_off_or_others_were_of_another_size(
         held = Held(storage)
         reading = asyncio.create_task(read(transfer, storage, 0, length))
         await turns()
-        assert len(storage.calls) == 1
+        assert len(storage.calls) == calls
         held.futures[0].set_result(None)
         assert await reading == BODY[:length]
+
+    run(main)
+
+
+class Stepped(FakeConnection):
+    """Gives what a test lets it give."""
+
+    def __init__(self) -> None:
+        super().__init__(storage_of())
+        self.sinks: list[Callable[[bytes], object]] = []
+        self.left: list[int] = []
+        self.done: list[asyncio.Future[None]] = []
+
+    async def read(self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object]) -> None:
+        self.sinks.append(sink)
+        self.left.append(length)
+        self.done.append(asyncio.get_running_loop().create_future())
+        await self.done[-1]
+
+    def give(self, to: int, nbytes: int) -> None:
+        nbytes = min(nbytes, self.left[to])
+        self.left[to] -= nbytes
+        self.sinks[to](b"ab"[to : to + 1] * nbytes)
+
+
+@pytest.mark.parametrize(("size", "reads"), [(1_000, 2), (64, 1)])
+def test_one_that_was_answered_is_compared_with_others_of_its_size(size: int, reads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        connection = Stepped()
+        transfer = Transfer("fake://b/", connection, Patience(), Counted())
+        for _ in range(16):
+            transfer.answered(0.2)
+            transfer.took(1_000, 0.2)
+        reading = asyncio.create_task(transfer.read(WHERE, Object("a", size, "t"), 0, size, (0,)))
+        await turns()
+        connection.give(0, 1)
+        await asyncio.sleep(1)
+        assert len(connection.sinks) == reads
+        connection.give(0, size)
+        connection.done[0].set_result(None)
+        assert bytes(await reading) == b"a" * size
 
     run(main)
 
@@ -92,20 +135,8 @@ def test_what_two_reads_give_is_never_mixed(pieces: list[tuple[bool, int]], last
     """The storage gives other bytes to each of two requests, some to the one, some to the other, and then all to one of them."""
     size = 1_000
 
-    class Stepped(FakeConnection):
-        sinks: list[Callable[[bytes], object]]
-        left: list[int]
-        done: list["asyncio.Future[None]"]
-
-        async def read(self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object]) -> None:
-            self.sinks.append(sink)
-            self.left.append(length)
-            self.done.append(asyncio.get_running_loop().create_future())
-            await self.done[-1]
-
     async def main() -> None:
-        connection = Stepped(storage_of())
-        connection.sinks, connection.left, connection.done = [], [], []
+        connection = Stepped()
         transfer = Transfer("fake://b/", connection, Patience(), Counted())
         for _ in range(16):
             transfer.took(size, 0.0)
@@ -113,16 +144,11 @@ def test_what_two_reads_give_is_never_mixed(pieces: list[tuple[bool, int]], last
         await turns()
         assert len(connection.sinks) == 2
 
-        def give(to: int, nbytes: int) -> None:
-            nbytes = min(nbytes, connection.left[to])
-            connection.left[to] -= nbytes
-            connection.sinks[to](b"ab"[to : to + 1] * nbytes)
-
         for to, nbytes in pieces:
             if connection.left[to] > nbytes:  # neither is whole before the last
-                give(to, nbytes)
+                connection.give(to, nbytes)
                 await turns(2)
-        give(last, size)
+        connection.give(last, size)
         connection.done[last].set_result(None)
         assert bytes(await reading) == b"ab"[last : last + 1] * size
         assert connection.done[not last].cancelled()

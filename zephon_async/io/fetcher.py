@@ -25,7 +25,7 @@ from zephon_async.io.remote import RemoteSource
 from zephon_async.io.spill import Spill
 
 Key: TypeAlias = tuple[int, int]  # dataset and unit
-_MOST_AHEAD = 16  # extents of a lane's dataset
+_AHEAD, _AHEAD_BYTES, _MOST_AHEAD = 16, 64 << 20, 64  # extents of a lane's dataset: so many, or so many bytes in at most so many
 _MOST_EXTENT = 8 << 20  # bytes of a run of row blocks
 _NEAR = 1 << 16  # bytes between two ranges that are fetched rather than asked for twice
 
@@ -305,7 +305,8 @@ class Fetcher:
     def _extents_ahead(self, d: int) -> int:
         """As many as have room beside the one that is read, in memory and in half of the spill."""
         room = self._memory_bytes + self._spill.limit_bytes // 2
-        return max(0, min(_MOST_AHEAD, room // (self._streams * self._usual[d]) - 1))
+        enough = min(_MOST_AHEAD, max(_AHEAD, _AHEAD_BYTES // self._usual[d]))
+        return max(0, min(enough, room // (self._streams * self._usual[d]) - 1))
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

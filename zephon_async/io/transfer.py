@@ -11,7 +11,7 @@ Threads: everything belongs to the loop of the connection; `counted` is read fro
 import asyncio
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from inspect import isasyncgen
 from statistics import median
@@ -24,7 +24,8 @@ from zephon_async.io.stores.connection import Connection, Fault, Kind, Object, s
 
 T = TypeVar("T")
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
-_SAMPLES, _SLOW = 16, 4.0  # reads of about one size are slow beyond so many times the median of at least so many
+_SAMPLES, _SLOW = 16, 4.0  # what takes so many times the median of at least so many is slow
+_LATELY = 64  # reads that the median is of
 _HEDGES = 0.1  # for each read, at most
 _PROGRESS = 1 << 16  # bytes that make a new beginning
 _SILENCE = 3  # one part in so many of the time that there is may pass in an attempt without anything that comes
@@ -63,7 +64,8 @@ class Transfer:
         self.connection, self.counted = connection, counted
         self._root, self._patience = root, patience
         self.gate = Gate(room_bytes=room_bytes)
-        self._took: dict[int, deque[float]] = {}  # seconds of reads, by about their size
+        self._answers = deque[float](maxlen=_LATELY)  # seconds until the first bytes of reads
+        self._took: dict[int, deque[float]] = {}  # seconds of whole reads, by about their size
         self._hedges = 1.0  # that may be made now
 
     async def read(self, where: str, found: Object, offset: int, length: int, need: Need) -> bytearray:
@@ -159,23 +161,35 @@ class Transfer:
             watch.end()
 
     async def _is_slow(self, read: "_Read") -> bool:
-        """Wait until a read is done or slow, and may be hedged."""
-        took = self._took.get(read.length.bit_length(), ())
-        if len(took) < _SAMPLES or not self._patience.hedges:
+        """Wait until a read is done, or slow and may be hedged: without an answer for long, or not done for long."""
+        if not self._patience.hedges:
             return False
-        waits: list[asyncio.Future[Any]] = [read.task, read.begun]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait([read.task], timeout=_SLOW * median(took))
-        if read.task.done() or not read.asking or self._hedges < 1:  # in a pause nothing more is asked of the storage
+        await asyncio.wait([read.task, read.begun], return_when=asyncio.FIRST_COMPLETED)
+        slow = await _late([read.task, read.answered], self._answers) or await _late(
+            [read.task], self._took.get(read.length.bit_length(), ())
+        )
+        if not slow or not read.asking or self._hedges < 1:  # in a pause nothing more is asked of the storage
             return False
         self._hedges -= 1
         return True
 
+    def answered(self, seconds: float) -> None:
+        """The first bytes of a read have come."""
+        self._answers.append(seconds)
+
     def took(self, length: int, seconds: float) -> None:
         """A read is whole."""
-        self._took.setdefault(length.bit_length(), deque(maxlen=64)).append(seconds)
+        self._took.setdefault(length.bit_length(), deque(maxlen=_LATELY)).append(seconds)
         self._hedges = min(self._hedges + _HEDGES, _SAMPLES)
         self.gate.moved(length)
+
+
+async def _late(waits: list[asyncio.Future[Any]], others: Collection[float]) -> bool:
+    """Wait until one of them is done, or has taken long for what others took; whether that is so."""
+    if len(others) < _SAMPLES:
+        return False
+    done, _ = await asyncio.wait(waits, timeout=_SLOW * median(others), return_when=asyncio.FIRST_COMPLETED)
+    return not done
 
 
 class _Watch:
@@ -208,7 +222,7 @@ class _Read:
         self._buffer, self._got = bytearray(), 0
         self._since = 0.0
         self.asking = False
-        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.begun, self.answered = (asyncio.get_running_loop().create_future() for _ in range(2))
         self.task = asyncio.ensure_future(self._all())
 
     async def _all(self) -> bytearray:
@@ -242,6 +256,9 @@ class _Read:
 
     def _take(self, piece: bytes) -> None:
         self._of.counted.bytes += len(piece)
+        if not self.answered.done():
+            self.answered.set_result(None)
+            self._of.answered(monotonic() - self._since)
         if self._got + len(piece) > self.length:
             raise Fault(Kind.REFUSED, f"the body has more than the {self.length:,} bytes that were asked for")
         self._buffer[self._got : self._got + len(piece)] = piece
