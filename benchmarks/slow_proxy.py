@@ -49,7 +49,7 @@ async def main(server: int, delay_s: float, rate: float, slow: float, times: flo
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(up(reader, back))
                 tasks.create_task(down(there, writer))
-        except* OSError:
+        except* (OSError, asyncio.CancelledError):  # the latter when the program ends
             writer.close()
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)

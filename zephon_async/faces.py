@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from zephon_async.batch import Batch, fill_rows
 from zephon_async.engine import Consumed, Failed, Finished, Known, Run, Taken
 from zephon_async.errors import InternalError
+from zephon_async.loops import next_of
 from zephon_async.records import Records
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Batches:
             if taken is not None:
                 break
             try:
-                there.get()
+                next_of(there)
             except BaseException:
                 self._taker.forget(waker)
                 raise

@@ -18,11 +18,13 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from zephon_async.errors import ClosedError, WorkerError
 
 T = TypeVar("T")
+SIGNALS_S = 1.0  # in which a wait looks up: a Ctrl-C that comes just before it does not end it
 
 
 async def _nothing() -> None:
@@ -149,6 +151,13 @@ def _has_stdio() -> bool:
         return all(os.fstat(descriptor) for descriptor in range(3))
     except OSError:
         return False
+
+
+def next_of(queue: "SimpleQueue[T]") -> T:
+    """What comes next, waited for by a thread that a Ctrl-C must reach."""
+    while True:
+        with contextlib.suppress(Empty):
+            return queue.get(timeout=SIGNALS_S)
 
 
 def begin(thread: threading.Thread) -> None:

@@ -23,13 +23,12 @@ from weakref import WeakSet
 
 from zephon_async.errors import ClosedError, ShardError
 from zephon_async.forks import keep, tell_of_forks
-from zephon_async.io.at_once import SIGNALS_S
 from zephon_async.io.cache import DiskCache, Entry, blocks, opened
 from zephon_async.io.gate import MOST_AT_ONCE, Need
 from zephon_async.io.storage_options import StorageOptions
 from zephon_async.io.stores import Fault, Kind, Object, scheme_of, shown
 from zephon_async.io.transfer import Counted, Patience, Transfer
-from zephon_async.loops import LoopThread
+from zephon_async.loops import SIGNALS_S, LoopThread
 
 T = TypeVar("T")
 NOW = (-1,)

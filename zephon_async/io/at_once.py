@@ -6,14 +6,13 @@ Threads: calls are handed out and come back through queues; all else belongs to 
 import contextvars
 import threading
 from collections.abc import Callable, Iterable
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from zephon_async.loops import begin
+from zephon_async.loops import begin, next_of
 
 N = TypeVar("N")
 T = TypeVar("T")
-SIGNALS_S = 1.0  # in which a wait looks up: a Ctrl-C that comes just before it does not end it, and a silent store does not either
 _MOST = 32  # threads
 
 
@@ -42,10 +41,7 @@ def at_once(call: Callable[[N], T], numbers: Iterable[N]) -> list[T]:
     found: dict[int, T] = {}
     try:
         while len(found) < len(several):
-            try:
-                n, result, error = done.get(timeout=SIGNALS_S)
-            except Empty:
-                continue
+            n, result, error = next_of(done)
             if error is not None:
                 raise error
             found[n] = result

@@ -24,7 +24,8 @@ from zephon_async.io.stores.connection import Connection, Fault, Kind, Object, s
 
 T = TypeVar("T")
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
-_SAMPLES, _SLOW = 16, 4.0  # what takes so many times the median of at least so many is slow
+_SAMPLES = 16  # at least so many must have been seen to call one slow, ...
+_SLOW, _SLOWEST = 4.0, 1.5  # ... which takes so many times the median, or so many times what nineteen in twenty took
 _LATELY = 64  # reads that the median is of
 _HEDGES = 0.1  # for each read, at most
 _PROGRESS = 1 << 16  # bytes that make a new beginning
@@ -188,7 +189,8 @@ async def _late(waits: list[asyncio.Future[Any]], others: Collection[float]) -> 
     """Wait until one of them is done, or has taken long for what others took; whether that is so."""
     if len(others) < _SAMPLES:
         return False
-    done, _ = await asyncio.wait(waits, timeout=_SLOW * median(others), return_when=asyncio.FIRST_COMPLETED)
+    most_s = min(_SLOW * median(others), _SLOWEST * sorted(others)[len(others) * 19 // 20])
+    done, _ = await asyncio.wait(waits, timeout=most_s, return_when=asyncio.FIRST_COMPLETED)
     return not done
 
 
