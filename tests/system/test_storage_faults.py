@@ -207,6 +207,53 @@ def test_credentials_that_end_and_are_renewed(
     assert ended.is_set()
 
 
+@pytest.fixture
+def program(store: FakeS3, tmp_path: Path) -> list[str]:
+    """A run with a cache in a process of its own, which prints its digests."""
+    code = f"""
+        from tests.system.test_storage_faults import Dataset, digests
+        datasets = [Dataset.from_path(name, "{store.root}" + name, storage_options={store.options!r}) for name in ("pq", "js")]
+        print(*digests(datasets, io_options={cached(tmp_path)!r}))
+    """
+    return [sys.executable, "-c", dedent(code)]
+
+
+def cached(folder: Path) -> dict[str, Any]:
+    return {"cache": {"enabled": True, "root": str(folder / "cache"), "limit": 1 << 26}}
+
+
+@pytest.mark.slow
+def test_killed_in_the_middle_of_downloads_it_leaves_nothing_that_is_trusted(
+    store: FakeS3, wanted: list[str], program: list[str], tmp_path: Path
+) -> None:
+    """C07. Each time some requests later, with a body that has begun to come."""
+    for bodies in (6, 3, 1):  # that come, before one that stops
+        reached, left = threading.Event(), iter(range(bodies))
+
+        def stop(request: Request, left: Iterator[int] = left, reached: threading.Event = reached) -> Twist | None:
+            if request.method != "GET" or not request.key or next(left, None) is not None:
+                return None
+            reached.set()
+            return Twist(stop_after=1_234, silent=True)
+
+        store.faults = stop
+        with subprocess.Popen(program, stdout=subprocess.PIPE) as running:
+            assert reached.wait(60)
+            running.kill()
+            assert running.communicate()[0] == b""
+    store.faults = lambda request: None
+    assert digests(of(store), io_options=cached(tmp_path)) == wanted
+    before = len(store.requests)
+    assert digests(of(store), io_options=cached(tmp_path)) == wanted
+    assert [request.key for request in store.requests[before:] if request.method == "GET" and request.key] == []
+
+
+@pytest.mark.slow
+def test_two_processes_fill_one_cache(store: FakeS3, wanted: list[str], program: list[str]) -> None:  # C07
+    both = [subprocess.Popen(program, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [each.communicate(timeout=60)[0].split() for each in both] == [wanted] * 2
+
+
 def test_listing_faults_are_no_missing_files(files: dict[str, bytes], wanted: list[str]) -> None:
     """C04: faults on HEAD and listing are tried again; what is missing or forbidden is so at once."""
     with FakeS3(page_keys=1) as store:

@@ -40,8 +40,6 @@ from zephon_async.work import Plan
 
 T = TypeVar("T")
 Place: TypeAlias = tuple[int, int, int]  # dataset, unit and row block
-_CHUNK_S = 0.05  # that the stateless work of a chunk should take, so that what is needed first is not kept waiting
-_FIRST_ROWS = 8  # of a chunk, as long as none has been timed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,11 +204,8 @@ class Lane:
         return sum(picked.values()) + self._ahead.standing[d].nbytes > room
 
     def _chunk_rows(self) -> int:
-        """Rows of the next chunk: as many as take a moment, by what the rows so far took."""
-        meters = self._shared.books.stages[0]
-        rows, busy_s = meters[0].rows, sum(meter.busy_s for meter in meters)
-        enough = int(_CHUNK_S * rows / busy_s) if busy_s else _FIRST_ROWS
-        return min(self._shared.budget.need.chunk_rows, max(1, enough))
+        """Rows of the next chunk."""
+        return min(self._shared.budget.need.chunk_rows, self._shared.books.pace.next())
 
     async def _supply(self, draw: Draw, blocks: dict[Place, Block]) -> None:
         """Tell the draw the sizes of the parts that it stands before."""
@@ -272,6 +267,7 @@ class Lane:
 
     async def _stages(self, j: int, work: Chunk | Parcel, need: Need, at: float) -> Parcel:
         link, books = self._shared.chain.links[j], self._shared.books
+        given, took_s = 0, 0.0
         for stage, meter in zip(link.stages, books.stages[j], strict=True):
             limit = self._shared.limits.get(id(stage))
             rows = sum(len(pick.rows) for pick in work.picks) if isinstance(work, Chunk) else len(work)
@@ -283,6 +279,9 @@ class Lane:
             assert isinstance(work, Parcel)
             began, at = at, perf_counter()
             meter.add(rows, work.nbytes, busy_s, at - began - busy_s)
+            given, took_s = given or rows, took_s + busy_s
+        if j == 0:
+            books.pace.add(given, took_s)
         assert isinstance(work, Parcel)
         return work
 

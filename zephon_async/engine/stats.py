@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from zephon_async.engine.pace import Pace
+
 Kind: TypeAlias = Literal["storage", "workers", "accumulators"]
 Bottleneck: TypeAlias = Kind | Literal["consumer", "none yet"]
 _LITTLE = 0.1  # a consumer that waits less than this part of the time is the bottleneck itself
@@ -49,7 +51,7 @@ class Meter:
 
 
 class Books:
-    """What the lanes of a run add up: meters by stage, counts by name, size drawn by dataset."""
+    """What the lanes of a run add up: meters by stage, counts by name, size drawn by dataset, and their pace."""
 
     def __init__(
         self,
@@ -63,6 +65,7 @@ class Books:
         self._ratios = ratios
         self._names = [(*names, serial) for names, serial in zip(stages, serials, strict=True)]
         self._datasets, self._weights = datasets, weights
+        self.pace = Pace()
         self.reads = Meter("storage")
         self.stages = [[Meter("workers") for _ in names] for names in stages]
         self.serials = [Meter("accumulators") for _ in serials]

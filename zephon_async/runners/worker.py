@@ -62,8 +62,8 @@ class _Worker:
         return message
 
     def _call(self, call: Call) -> None:
-        records, pickled = pick_up(self._inbox, call.layout, call.copies)
         began = perf_counter()
+        records, pickled = pick_up(self._inbox, call.layout, call.copies)
         try:
             if pickled:
                 self._pickled[call.function] = pickled
@@ -79,12 +79,11 @@ class _Worker:
             given = Parcel(None, failure=error)
         if os.getpid() != self._pid:
             os._exit(0)
-        busy_s = perf_counter() - began
         try:
             layout = lay_down(self._slots[call.slot], given.records, self._besides(given.failure))
         except BaseException as error:
             given, layout = Parcel(None), lay_down(self._slots[call.slot], None, self._besides(error))
-        self._socket.sendall(encoded(Done(busy_s, dict(given.counts), layout)))
+        self._socket.sendall(encoded(Done(perf_counter() - began, dict(given.counts), layout)))
 
     def _besides(self, failure: BaseException | None) -> bytes:
         lines = [self._said.popleft() for _ in range(len(self._said))]
