@@ -112,8 +112,8 @@ class Access:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that are remembered."""
-        return self._memory.nbytes
+        """Bytes that are remembered, and those for which there is memory while they come."""
+        return self._memory.nbytes + sum(transfer.gate.inside_bytes for transfer in self._opened())
 
     def statistics(self) -> dict[str, int]:
         """What storage was asked, by name, and the cache."""
@@ -127,9 +127,8 @@ class Access:
         """Remember no more than so many bytes from now on, and have no more on their way from a storage at once."""
         self._memory.bound(remembered_bytes)
         self._coming_bytes = coming_bytes
-        for opening in list(self._transfers.values()):
-            if opening.done() and not opening.cancelled() and opening.exception() is None:
-                opening.result().gate.room_bytes = coming_bytes
+        for transfer in self._opened():
+            transfer.gate.room_bytes = coming_bytes
 
     def read(self, wanted: Range) -> bytes:
         """Bytes, waited for. Raises `ShardError`."""
@@ -256,10 +255,15 @@ class Access:
         connection = await scheme_of(place.root).open(place.root, place.options, MOST_AT_ONCE)
         return Transfer(place.root, connection, self._patience, self.counted, self._coming_bytes)
 
+    def _opened(self) -> list[Transfer]:
+        """Transfers whose connections could be opened."""
+        opening = list(self._transfers.values())
+        return [task.result() for task in opening if task.done() and not task.cancelled() and task.exception() is None]
+
     async def _disconnect(self) -> None:
-        opened = [task for task in self._transfers.values() if task.done() and not task.cancelled() and task.exception() is None]
+        opened = self._opened()
         self._transfers.clear()
-        closes = (task.result().connection.close() for task in opened)
+        closes = (transfer.connection.close() for transfer in opened)
         await asyncio.gather(*closes, return_exceptions=True)  # one that breaks must not keep another open
 
 

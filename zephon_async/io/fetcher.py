@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
-from zephon_async.io.access import Access, Range
+from zephon_async.io.access import NOW, Access, Range
 from zephon_async.io.catalog import Catalog
 from zephon_async.io.gate import Need
 from zephon_async.io.reader import Reader
@@ -266,12 +266,17 @@ class Fetcher:
     async def _piece(self, held: Held, extent: Extent, begin: int, end: int, need: Need, on_grid: bool) -> None:
         wanted = held.range(begin, end - begin)
         piece = await asyncio.wrap_future(self._access.submit(self._access.fetch(wanted, need, on_grid)))
-        while self.held_bytes + len(piece) > self._memory_bytes:
-            if await self._submit(partial(extent.spill, begin, piece), need):
-                return
-            if not self._drop_oldest(held):  # it is needed, and there is nothing else
-                break
-        self.held_bytes += extent.keep(begin, piece)
+        self.held_bytes += len(piece)
+        kept = 0
+        try:
+            while self.held_bytes > self._memory_bytes:
+                if await self._submit(partial(extent.spill, begin, piece), NOW):  # before all that wants memory
+                    return
+                if not self._drop_oldest(held):  # it is needed, and there is nothing else
+                    break
+            kept = extent.keep(begin, piece)
+        finally:
+            self.held_bytes += kept - len(piece)
 
     def _drop_oldest(self, needed: Held) -> bool:
         """Neither memory nor disk has room: drop what was used the longest ago, and may be dropped; whether there is something."""

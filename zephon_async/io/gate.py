@@ -26,7 +26,7 @@ class Gate:
 
     def __init__(self, limit: int = AT_ONCE, most: int = MOST_AT_ONCE, room_bytes: int = 1 << 30) -> None:
         self.limit, self._most, self.room_bytes = limit, most, room_bytes
-        self._inside = self._inside_bytes = 0
+        self._inside = self.inside_bytes = 0
         self._waiting: list[tuple[Need, int, int, asyncio.Future[None]]] = []
         self._numbers = count()
         self._rate = 0.0  # bytes a second, in the last window
@@ -81,16 +81,16 @@ class Gate:
 
     def _leave(self, nbytes: int) -> None:
         self._inside -= 1
-        self._inside_bytes -= nbytes
+        self.inside_bytes -= nbytes
         self._let_in()
 
     def _let_in(self) -> None:
         while self._waiting and self._inside < self.limit:
             _, _, nbytes, turn = self._waiting[0]
             if not turn.done():
-                if self._inside and self._inside_bytes + nbytes > self.room_bytes:
+                if self._inside and self.inside_bytes + nbytes > self.room_bytes:
                     return
                 self._inside += 1
-                self._inside_bytes += nbytes
+                self.inside_bytes += nbytes
                 turn.set_result(None)
             heapq.heappop(self._waiting)
