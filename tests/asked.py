@@ -25,7 +25,7 @@ def wanted(storage: Storage, offset: int = 0, length: int | None = None, key: st
 
 def cached(root: Path, limit: int = 1 << 20) -> Access:
     access = Access(StorageOptions(CacheOptions(enabled=True, root=root, limit_bytes=limit)))
-    access.bound(0, 1 << 30)  # all that is known is of the cache
+    access.bound(0)  # all that is known is of the cache
     return access
 
 

@@ -59,6 +59,8 @@ class Storage:
 
 
 class FakeConnection:
+    streams = True
+
     def __init__(self, storage: Storage) -> None:
         self._storage, self._closed = storage, False
         storage.opened.append(self)

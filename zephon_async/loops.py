@@ -153,6 +153,12 @@ def _has_stdio() -> bool:
         return False
 
 
+def seen(future: "asyncio.Future[Any]") -> None:
+    """A done callback: its error is of no concern to asyncio where nobody waits for it any more."""
+    if not future.cancelled():
+        future.exception()
+
+
 def next_of(queue: "SimpleQueue[T]") -> T:
     """What comes next, waited for by a thread that a Ctrl-C must reach."""
     while True:

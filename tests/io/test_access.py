@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tests.asked import BODY, T_S, cached, fetched, held, place, reads, threads, wanted
 from tests.entries import files
 from tests.fake_storage import Call, Cut, FakeConnection, FakeScheme, Storage
-from zephon_async.errors import ClosedError, RecipeError, ShardError
+from zephon_async.errors import ClosedError, RecipeError, ShardError, WorkerError
 from zephon_async.io import access as module
 from zephon_async.io import cache as cache_module
 from zephon_async.io.access import NOW, Access, Place
@@ -204,11 +204,11 @@ def test_it_is_bounded_and_the_oldest_is_forgotten(storage: Storage) -> None:
         for n in (0, 2, 1):
             access.read(wanted(storage, key=f"k{n}"))
         assert [call.key for call in storage.calls] == ["k1"]
-        access.bound(99, 1 << 20)
+        access.bound(99)
         assert access.held_bytes == 0
         access.read(wanted(storage, key="k0"))
         assert access.held_bytes == 0
-        access.bound(1_000, 1 << 20)
+        access.bound(1_000)
         access.read(wanted(storage, key="k0"))
         assert access.held_bytes == 100
 
@@ -553,3 +553,57 @@ def test_at_once_does_not_wait_for_others_when_one_has_failed() -> None:
         at_once(call, range(2))
     assert went == []
     leave.set()
+
+
+@pytest.mark.parametrize("kind", [Kind.TRANSIENT, Kind.FORBIDDEN])
+def test_a_connection_that_cannot_be_opened_at_once(
+    kind: Kind, scheme: FakeScheme, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zephon_async.io.transfer._FIRST_PAUSE_S", 0.001)
+    opened, faults = cast(Any, scheme.open), [Fault(kind, "no")]
+
+    async def refused(*arguments: Any) -> Connection:
+        if faults:
+            raise faults.pop()
+        return cast(Connection, await opened(*arguments))
+
+    monkeypatch.setattr(scheme, "open", refused)
+    with Access() as access:
+        if kind is Kind.FORBIDDEN:
+            with pytest.raises(ShardError, match=r"^fake://b/: fake://b/ may not be read with these credentials: no$"):
+                access.read(wanted(storage))
+        assert access.read(wanted(storage)) == BODY
+        assert access.counted.requests == 1
+
+
+def test_two_accounts_are_two_storages() -> None:
+    said = {
+        Place("az://c/", options).name
+        for options in (
+            {},
+            {"account_name": "a"},
+            {"account_name": "b"},
+            {"connection_string": "AccountName=c;AccountKey=secret=="},
+            {"connection_string": "AccountName=c;AccountKey=another="},
+            {"client_kwargs": {"endpoint_url": "http://here"}},
+            {"endpoint_url": "http://here"},
+        )
+    }
+    assert said == {"az://c/", "az://c/ at a", "az://c/ at b", "az://c/ at c", "az://c/ at http://here"}
+
+
+def test_at_once_leaves_no_thread_where_there_are_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, started = threading.Thread.start, list[threading.Thread]()
+
+    def third_fails(thread: threading.Thread) -> None:
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", third_fails)
+    with pytest.raises(WorkerError, match="zephon-waits cannot be started"):
+        at_once(lambda n: n, range(10))
+    for thread in started:
+        thread.join(T_S)
+        assert not thread.is_alive()

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from zephon_async import Dataset, DatasetError, Pipeline, RecipeError, StaticMixtureWorkSource
+from zephon_async import Dataset, DatasetError, Pipeline, RecipeError, ShardError, StaticMixtureWorkSource
+from zephon_async.io.stores import Fault, Kind, Object
+from zephon_async.io.stores.fsspec import FsspecConnection
 
 TOKENIZER = Path(__file__).parent.parent / "laws" / "tokenizer.json"
 
@@ -53,3 +55,25 @@ def test_what_goes_with_a_url_and_what_does_not(folder: str) -> None:
         Pipeline(source).tokenize(folder, tokenizer_id=str(TOKENIZER), field="text")
     with pytest.raises(RecipeError, match=r"^tokenize: storage_options \(anon\) are for URLs, and none is given$"):
         Pipeline(source).tokenize(str(TOKENIZER), storage_options={"anon": True}, field="text")
+
+
+@pytest.mark.parametrize("only", [None, "tokenizer_config.json"])
+def test_what_may_not_be_read_is_not_taken_for_missing(
+    only: str | None, folder: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = FsspecConnection.look
+
+    async def forbidden(self: FsspecConnection, key: str) -> Object:
+        if only is None or key.endswith(only):
+            raise Fault(Kind.FORBIDDEN, "no")
+        return await look(self, key)
+
+    monkeypatch.setattr(FsspecConnection, "look", forbidden)
+    if only is None:
+        with pytest.raises(ShardError, match="may not be read with these credentials: no"):
+            ids(folder)
+    else:
+        ids(folder)
+        assert (
+            "tokenizer_config.json may not be read with these credentials: no; it is taken for one that is not there" in caplog.text
+        )

@@ -90,11 +90,17 @@ async def at_once(call: Callable[[], Any], need: tuple[int, ...]) -> Any:
 
 
 def made(
-    elsewhere: Elsewhere, measure: str = "rows", memory: int = 100_000, spill: int = 0, owners: int = 1, streams: int = 1
+    elsewhere: Elsewhere,
+    measure: str = "rows",
+    memory: int = 100_000,
+    spill: int = 0,
+    owners: int = 1,
+    streams: int = 1,
+    coming: int = 100_000,
 ) -> Fetcher:
     reader: Any = Reader(elsewhere, measure)
     access: Any = elsewhere
-    return Fetcher(reader, access, at_once, lambda d, epoch, unit: owners, streams, memory, Spill(spill))
+    return Fetcher(reader, access, at_once, lambda d, epoch, unit: owners, streams, memory, coming, Spill(spill))
 
 
 async def turns() -> None:
@@ -360,3 +366,67 @@ def test_near_ranges_are_one() -> None:
     assert joined([(200_000, 200_100), (0, 10), (20, 30), (65_000, 66_000), (150, 160)]) == [(0, 66_000), (200_000, 200_100)]
     assert joined([(0, 100), (10, 20)]) == [(0, 100)]
     assert joined([]) == []
+
+
+def test_what_comes_and_what_waits_for_the_disk_has_a_bound() -> None:
+    """However far ahead is fetched: here the disk has room for all of it and never takes it."""
+
+    async def test() -> None:
+        elsewhere = Elsewhere()
+        fetcher = made(elsewhere, memory=1_000, spill=100_000, coming=1_700)
+        waiting: list[asyncio.Future[bool]] = []
+
+        async def stuck(call: Callable[[], Any], need: tuple[int, ...]) -> Any:
+            if "spill" not in repr(call):
+                return call()
+            assert need == (-1,)  # before all that wants memory
+            waiting.append(asyncio.get_running_loop().create_future())
+            return await waiting[-1]
+
+        fetcher._submit = stuck
+        fetcher.ahead(0, [(unit, 0) for unit in range(5)], NOW)
+        await turns()
+        assert len(waiting) == 2
+        assert fetcher.held_bytes == 800 + 2 * 800
+        for future in waiting:
+            future.set_result(True)
+        await turns()
+        assert fetcher.held_bytes == 800 + 2 * 800  # the next two
+        fetcher.close()
+        await turns()
+        assert fetcher.held_bytes == 0
+
+    run(test)
+
+
+def test_what_a_failing_disk_had_is_read_from_the_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        elsewhere = Elsewhere()
+        fetcher = made(elsewhere, memory=0, spill=10_000)
+
+        def broken(*_: object) -> bytes:
+            raise OSError(5, "Input/output error")
+
+        async with fetcher.source(0, 0, range(BLOCKS), NOW) as source:
+            monkeypatch.setattr("os.pread", broken)
+            assert source.read(100, 100) == BODY[100:200]
+        assert elsewhere.waited_for == [(100, 100)]
+        fetcher.close()
+
+    run(test)
+
+
+def test_only_what_was_dropped_is_fetched_twice() -> None:
+    async def test() -> None:
+        elsewhere = Elsewhere()
+        fetcher = made(elsewhere, "bytes", memory=400)
+        for blocks in (range(4), range(4, 8)):
+            await read(fetcher, 0, blocks)
+        await read(fetcher, 1, range(4))  # for which all of the first unit is dropped
+        assert fetcher.fetched_twice == 0
+        await read(fetcher, 0, range(4, 8))
+        await read(fetcher, 0, range(4))
+        assert fetcher.fetched_twice == 8  # each row block by itself, as it was asked for
+        fetcher.close()
+
+    run(test)

@@ -380,6 +380,30 @@ def test_calls_that_wait_when_it_is_closed_are_told(made_blocking: Callable[[Tre
     assert [(type(other), other.kind) for other in others] == [(Fault, Kind.REFUSED)] * 2
 
 
+def test_a_thread_that_does_not_come_back_is_named(
+    made_blocking: Callable[[Tree], None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zephon_async.io.stores.calls.CLOSE_S", 0.01)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def stop(method: str, path: str) -> None:
+        if method == "cat_file":
+            begun.set()
+            go_on.wait(PATIENCE_S)
+
+    made_blocking(Tree({"bucket/a": BODY}, fault=stop))
+
+    async def use(connection: Connection) -> None:
+        reading = asyncio.create_task(read(connection, "a", 0, 1))
+        assert await asyncio.to_thread(begun.wait, PATIENCE_S)
+        await connection.close()
+        assert "were left behind: zephon-made-0" in caplog.text
+        go_on.set()
+        await reading
+
+    over(use, most=1)
+
+
 def test_what_a_library_would_do_at_the_end_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     lasts = []
 

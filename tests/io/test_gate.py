@@ -164,3 +164,29 @@ def test_one_may_always_run(clock: Clock) -> None:
         assert gate.limit == 1
 
     settled(main)
+
+
+def test_a_rate_that_falls_lets_no_more_in(clock: Clock) -> None:
+    """Not where the limit has become small by what the storage said."""
+
+    async def main() -> None:
+        gate = Gate(3, 64)
+        for nbytes in (1_000, 10):
+            for _ in range(3):
+                await asyncio.wait([asyncio.create_task(_pass(gate)) for _ in range(5)])
+                clock.now += 1
+                gate.moved(nbytes)
+        assert gate.limit <= 5
+        gate.limit = 3
+        for nbytes in (10, 10, 10, 1, 1, 1):
+            await asyncio.wait([asyncio.create_task(_pass(gate)) for _ in range(5)])
+            clock.now += 1
+            gate.moved(nbytes)
+        assert gate.limit <= 3
+
+    settled(main)
+
+
+async def _pass(gate: Gate) -> None:
+    async with gate.turn((0,)):
+        await asyncio.sleep(0)

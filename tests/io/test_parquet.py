@@ -173,3 +173,30 @@ def test_a_page_that_fails_its_checksum(tmp_path: Path) -> None:
     dataset = Dataset.from_path("d", path)
     with pytest.raises(ShardError, match=r"^dataset 'd', shard 'a.parquet': cannot be read as parquet: .*(CRC|crc)"):
         whole(dataset)
+
+
+class Turned:
+    """A shard in memory that notes how much is read of it."""
+
+    where, name = "dataset 'd', shard 'a.parquet'", "a.parquet"
+
+    def __init__(self, body: bytes) -> None:
+        self.body, self.size, self.taken = body, len(body), 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        self.taken += length
+        return self.body[offset : offset + length]
+
+
+def test_a_unit_that_stands_open_is_read_from_the_source_that_is_given(tmp_path: Path) -> None:
+    """What a run has fetched of it may be dropped meanwhile, and fetched anew for another source."""
+    texts = [hashlib.sha512(b"%d" % n).hexdigest() * 8 for n in range(4_000)]
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", compression="none", use_dictionary=False)
+    dataset = Dataset.from_path("d", tmp_path).with_sizes(block_bytes=1 << 16)
+    reader, body = Reader([dataset], schema_of(dataset), ones), (tmp_path / "a.parquet").read_bytes()
+    one, other = Turned(body), Turned(body)
+    reader.read_several(0, 0, range(2), one)
+    before = one.taken
+    reader.read_several(0, 0, range(2, 40), other)
+    assert one.taken == before
+    assert other.taken > 1 << 20

@@ -399,23 +399,70 @@ def test_whoever_needs_it_sooner_is_read_first(time: Time) -> None:
     run(main)
 
 
-def test_no_more_bytes_are_on_their_way_than_there_is_room_for(time: Time) -> None:
+def test_to_wait_for_another_turn_is_no_silence_either(time: Time) -> None:
     async def main() -> None:
-        storage = storage_of()
-        transfer = Transfer("fake://b/", FakeConnection(storage), Patience(), Counted(), room_bytes=100)
+        storage = storage_of(passing())
+        transfer = transfer_of(storage)
+        transfer.gate.limit = 1
+        slow = asyncio.create_task(read(transfer, storage))
+        await turns(3)  # its first attempt has failed, and it pauses
+        held = Held(storage, let=lambda number: number > 0)
+        other = asyncio.create_task(read(transfer, storage, need=-1))
+        await turns()
+        time.now += 1_000
+        storage.faults.append(passing())
+        held.futures[0].set_result(None)
+        assert await other == BODY
+        assert await slow == BODY
+
+    run(main)
+
+
+def test_pauses_double_as_often_as_there_are_attempts(time: Time) -> None:
+    async def main() -> None:
+        storage = storage_of(fault=lambda call: passing())
+        with pytest.raises(ShardError, match="asked 1500 times"):
+            await read(transfer_of(storage, attempts=1_500, timeout_s=1e9), storage)
+        assert max(time.paused) == 10
+
+    run(main)
+
+
+def test_where_all_comes_at_the_end_silence_is_nothing_for_longer(time: Time) -> None:
+    async def main() -> None:
+        timers, storage = Timers(), storage_of()
+        transfer = transfer_of(storage, timeout_s=21)
+        transfer.connection.streams = False
         held = Held(storage)
-        readings = [asyncio.create_task(read(transfer, storage, 0, length, n)) for n, length in enumerate((60, 40, 1, 900, 0, 99))]
-        seen: list[list[int]] = []
-        while not all(reading.done() for reading in readings):
-            await turns()
-            now = [n for n, future in held.futures.items() if not future.done()]
-            seen.append([storage.calls[n].length for n in now])
-            for n in now:
-                held.futures[n].set_result(None)
-            await turns()
-        assert [each for each in seen if each] == [[60, 40], [1], [900], [99]]
-        assert [reading.result() for reading in readings] == [BODY[:length] for length in (60, 40, 1, 900, 0, 99)]
-        assert repr(transfer.gate) == "<Gate 0 of 16 inside, 0 waiting>"
+        reading = asyncio.create_task(read(transfer, storage))
+        await turns()
+        assert timers.pending[-1][0] == 21
+        held.futures[0].set_result(None)
+        assert await reading == BODY
+
+    run(main)
+
+
+def test_a_silent_attempt_holds_no_memory_when_it_is_over(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        timers, storage = Timers(), storage_of()
+        transfer = transfer_of(storage)
+        held = Held(storage)
+        rested: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def rest(seconds: float) -> None:
+            await rested
+
+        monkeypatch.setattr(asyncio, "sleep", rest)
+        reading = asyncio.create_task(read(transfer, storage))
+        await turns()
+        timers.fire()
+        await turns()
+        assert [len(each._buffer) for each in gc.get_objects() if isinstance(each, _Read) and not each.task.done()] == [0]
+        rested.set_result(None)
+        await turns()
+        held.futures[1].set_result(None)
+        assert await reading == BODY
 
     run(main)
 
@@ -483,7 +530,7 @@ def test_a_listing_that_breaks_off_begins_again_and_gives_nothing_twice(time: Ti
         transfer = transfer_of(storage)
         assert [found.key for found in await transfer.pages("fake://b/", "k")] == keys
         assert storage.calls == [Call("pages", "k")] * 8
-        assert transfer.counted == Counted(requests=6, retries=2)  # of a page that does not come it knows nothing
+        assert transfer.counted == Counted(requests=8, retries=2)
 
     run(main)
 

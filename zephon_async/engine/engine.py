@@ -298,7 +298,17 @@ class Engine:
             return len(owned.intersection(self._plan.datasets[d].lanes_of(epoch, unit)))
 
         streams = len(owned) * len(self._plan.datasets)
-        return Fetcher(self._reader, self._access, self._runner.submit, owners, streams, self._budget.fetched_bytes, Spill())
+        budget = self._budget
+        return Fetcher(
+            self._reader,
+            self._access,
+            self._runner.submit,
+            owners,
+            streams,
+            budget.fetched_bytes,
+            budget.coming_bytes,
+            Spill(),
+        )
 
     async def _read(self, call: Callable[[], tuple[dict[int, Block], float]], need: Need) -> tuple[dict[int, Block], float]:
         """Read row blocks on a worker, and book it."""

@@ -95,7 +95,7 @@ def _prepare(spec: Spec, facts: Mapping[str, Any] | None, topology: Topology, ac
         budget = divide(options.budget_bytes, len(topology.owned), need, len(datasets), remote)
     finally:
         reader.close()
-    access.bound(budget.remembered_bytes, budget.coming_bytes)
+    access.bound(budget.remembered_bytes)
     reader = Reader(datasets, schema, sizes, required=set(required), open_bytes=budget.open_bytes, access=access)
     known = Known(topology, names, output, *recipe_of(spec, topology), found)
     return Prepared(known, plan, reader, budget, usual.row_tokens, catalogs, schema, access, users)

@@ -24,17 +24,18 @@ from weakref import WeakSet
 from zephon_async.errors import ClosedError, ShardError
 from zephon_async.forks import keep, tell_of_forks
 from zephon_async.io.cache import DiskCache, Entry, blocks, opened
-from zephon_async.io.gate import MOST_AT_ONCE, Need
+from zephon_async.io.gate import Need
 from zephon_async.io.storage_options import StorageOptions
 from zephon_async.io.stores import Fault, Kind, Object, scheme_of, shown
 from zephon_async.io.transfer import Counted, Patience, Transfer
-from zephon_async.loops import SIGNALS_S, LoopThread
+from zephon_async.loops import SIGNALS_S, LoopThread, seen
 
 T = TypeVar("T")
 NOW = (-1,)
 _MOST_REMEMBERED = 2 << 20  # bytes of a read
 _IN_ORDER = 1 << 20  # bytes that are read at once, at least, where one read follows upon the other
 _PART = 16 << 20  # bytes of one request, at most
+_WHERE = ("endpoint_url", "endpoint", "host", "port", "account_host", "account_name", "AccountName", "BlobEndpoint")
 _CLOSE_S = 5.0
 _HURRY_S = 1.0  # where the program is on its way out
 
@@ -55,10 +56,17 @@ class Place:
 
     @property
     def name(self) -> str:
-        """Where it is, whoever asks: the root, and of what is not the usual one the endpoint."""
+        """Where it is, whoever asks: the root, and of what is not the usual one the endpoint, account or host."""
         inner = self.options.get("client_kwargs")
-        endpoint = self.options.get("endpoint_url") or (inner.get("endpoint_url") if isinstance(inner, Mapping) else None)
-        return f"{self.root} at {endpoint}" if endpoint else self.root
+        said = {**(inner if isinstance(inner, Mapping) else {}), **_pairs(self.options.get("connection_string")), **self.options}
+        where = [str(said[name]) for name in _WHERE if said.get(name)]
+        return f"{self.root} at {' '.join(where)}" if where else self.root
+
+
+def _pairs(connection_string: object) -> dict[str, str]:
+    """What a connection string of Azure says."""
+    pairs = (pair.partition("=") for pair in str(connection_string or "").split(";"))
+    return {name: value for name, _, value in pairs if value}
 
 
 class Range(NamedTuple):
@@ -78,7 +86,7 @@ class Access:
     """Connections, while they are held open, and what is remembered of what was read."""
 
     def __init__(self, options: StorageOptions | None = None, memory_bytes: int = 64 << 20) -> None:
-        """memory_bytes: that may be remembered, and as many may be on their way from a storage.
+        """memory_bytes: that may be remembered.
 
         Raises `RecipeError` where the cache that is asked for cannot be.
         """
@@ -87,7 +95,6 @@ class Access:
         self._memory = _Memory(memory_bytes if options.metadata_cache_entries else 0)
         self._cache = opened(options.cache)
         options.size_pools()
-        self._coming_bytes = memory_bytes
         self._coming: dict[Entry, asyncio.Task[bytes | bytearray]] = {}  # entries of the cache
         self._thread = LoopThread("zephon-storage", self._disconnect, asyncio.new_event_loop)
         self._transfers: dict[Place, asyncio.Task[Transfer]] = {}
@@ -112,8 +119,8 @@ class Access:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that are remembered, and those for which there is memory while they come."""
-        return self._memory.nbytes + sum(transfer.gate.inside_bytes for transfer in self._opened())
+        """Bytes that are remembered."""
+        return self._memory.nbytes
 
     def statistics(self) -> dict[str, int]:
         """What storage was asked, by name, and the cache."""
@@ -123,12 +130,9 @@ class Access:
             asked |= {"cache_hits": now.hits, "cache_misses": now.misses, "cache_broken": now.broken, "cache_evicted": now.evicted}
         return asked
 
-    def bound(self, remembered_bytes: int, coming_bytes: int) -> None:
-        """Remember no more than so many bytes from now on, and have no more on their way from a storage at once."""
+    def bound(self, remembered_bytes: int) -> None:
+        """Remember no more than so many bytes from now on."""
         self._memory.bound(remembered_bytes)
-        self._coming_bytes = coming_bytes
-        for transfer in self._opened():
-            transfer.gate.room_bytes = coming_bytes
 
     def read(self, wanted: Range) -> bytes:
         """Bytes, waited for. Raises `ShardError`."""
@@ -152,7 +156,7 @@ class Access:
         self._memory.keep(tail, piece)
 
     def look(self, name: str, place: Place, key: str) -> Object | None:
-        """An object as it is now, waited for; None where there is none that may be looked at."""
+        """An object as it is now, waited for; None where there is none."""
         return self._waited(name, self._look(name, place, key))
 
     def listing(self, name: str, place: Place, prefix: str) -> Sequence[Object]:
@@ -218,7 +222,7 @@ class Access:
         if (coming := self._coming.get(entry)) is None:
             whole = wanted._replace(offset=entry.offset, length=entry.length)
             coming = self._coming[entry] = asyncio.create_task(self._into_cache(cache, whole, entry, need))
-            coming.add_done_callback(_seen)
+            coming.add_done_callback(seen)
         await asyncio.wait([coming])  # who gives up must not spoil it for others
         body = coming.result()
         return body if length == entry.length else body[begin - entry.offset :][:length]
@@ -238,22 +242,21 @@ class Access:
         try:
             return await (await self._transfer(place)).look(name, key)
         except ShardError as error:
-            if isinstance(error.__cause__, Fault) and error.__cause__.kind in (Kind.MISSING, Kind.FORBIDDEN):
-                return None
-            raise
+            if _kind_of(error) is not Kind.MISSING:
+                raise
+        return None
 
     async def _transfer(self, place: Place) -> Transfer:
         """The transfer of a storage; whoever is first opens the connection, and who gives up does not spoil it for others."""
         opening = self._transfers.get(place)
         if opening is None or (opening.done() and (opening.cancelled() or opening.exception() is not None)):
             opening = self._transfers[place] = asyncio.create_task(self._open(place))
-            opening.add_done_callback(_seen)
+            opening.add_done_callback(seen)
         await asyncio.wait([opening])
         return opening.result()
 
     async def _open(self, place: Place) -> Transfer:
-        connection = await scheme_of(place.root).open(place.root, place.options, MOST_AT_ONCE)
-        return Transfer(place.root, connection, self._patience, self.counted, self._coming_bytes)
+        return await Transfer.to(scheme_of(place.root), place.root, place.options, self._patience, self.counted)
 
     def _opened(self) -> list[Transfer]:
         """Transfers whose connections could be opened."""
@@ -328,6 +331,15 @@ class _Memory:
                 self.nbytes -= sum(map(len, pieces.values()))
 
 
+def is_forbidden(error: ShardError) -> bool:
+    """Whether credentials do not allow what failed. Some storages say so of what is not there to whoever may not list."""
+    return _kind_of(error) is Kind.FORBIDDEN
+
+
+def _kind_of(error: ShardError) -> Kind | None:
+    return error.__cause__.kind if isinstance(error.__cause__, Fault) else None
+
+
 async def _all(reads: Iterable[Coroutine[Any, Any, bytes | bytearray]]) -> bytes | bytearray:
     """What several reads give, one behind the other; where one fails, the others are given up."""
     first, *others = reads
@@ -339,12 +351,6 @@ async def _all(reads: Iterable[Coroutine[Any, Any, bytes | bytearray]]) -> bytes
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from errors.exceptions[0].__cause__
     return b"".join(piece.result() for piece in pieces)
-
-
-def _seen(task: "asyncio.Task[Any]") -> None:
-    """All who asked may have given up, and then nobody else looks at its error."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _in_order(options: Any) -> Any:

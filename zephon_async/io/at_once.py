@@ -33,13 +33,14 @@ def at_once(call: Callable[[N], T], numbers: Iterable[N]) -> list[T]:
                 over.set()  # at once: whoever waits for it may come to it late
                 done.put((n, None, error))
 
-    threads = min(_MOST, len(several))
-    for _ in range(threads):
-        begin(threading.Thread(target=contextvars.Context().run, args=(work,), name="zephon-waits", daemon=True))
-    for n in range(len(several)):
-        turns.put(n)
     found: dict[int, T] = {}
+    threads = 0
     try:
+        while threads < min(_MOST, len(several)):
+            begin(threading.Thread(target=contextvars.Context().run, args=(work,), name="zephon-waits", daemon=True))
+            threads += 1
+        for n in range(len(several)):
+            turns.put(n)
         while len(found) < len(several):
             n, result, error = next_of(done)
             if error is not None:

@@ -19,6 +19,7 @@ from typing import Protocol, TypeAlias
 from zephon_async.io.fetcher import Fetcher
 from zephon_async.io.reader import Reader
 from zephon_async.io.stores import Source
+from zephon_async.loops import seen
 from zephon_async.records import Block
 
 READS_AHEAD = 4
@@ -139,7 +140,7 @@ class Blocks:
         flight = asyncio.get_running_loop().create_task(self._read(dataset, unit, blocks, need))
         for block in blocks:
             self._flights[dataset, unit, block] = flight
-        flight.add_done_callback(_seen)
+        flight.add_done_callback(seen)
         self._make_room()
         return flight
 
@@ -191,11 +192,6 @@ class Blocks:
         size = self._left.popitem(last=False)[1].nbytes
         self._left_bytes -= size
         self.bytes -= size
-
-
-def _seen(flight: "asyncio.Task[dict[int, Block]]") -> None:
-    if not flight.cancelled():
-        flight.exception()  # nobody may be waiting for it
 
 
 def _own(error: BaseException) -> BaseException:

@@ -5,28 +5,30 @@ blocks. It is fetched when a decoder asks for a row block of it, or ahead, for i
 memory as far as there is room, else on the disk, until the lanes that read of its unit in this epoch have all left it; where the
 disk has no room either, the least recently used is dropped and fetched again, which is counted.
 
-Threads: everything belongs to the engine's loop but `Held.read`, which workers call; a lock of each extent keeps its bytes where
-they are while they are read.
+Threads: everything belongs to the engine's loop but what workers call: `Held.read`, `view`, `tail` and `keep`, and `Extent.spill`.
+A lock of each extent keeps its bytes where they are while they are read.
 """
 
 import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from zephon_async.io.access import NOW, Access, Range
 from zephon_async.io.catalog import Catalog
-from zephon_async.io.gate import Need
+from zephon_async.io.gate import Gate, Need
 from zephon_async.io.reader import Reader
 from zephon_async.io.remote import RemoteSource
 from zephon_async.io.spill import Spill
+from zephon_async.loops import seen
 
 Key: TypeAlias = tuple[int, int]  # dataset and unit
 _AHEAD, _AHEAD_BYTES, _MOST_AHEAD = 16, 64 << 20, 64  # extents of a lane's dataset: so many, or so many bytes in at most so many
 _MOST_EXTENT = 8 << 20  # bytes of a run of row blocks
+_ANY_NUMBER = 1 << 30
 _NEAR = 1 << 16  # bytes between two ranges that are fetched rather than asked for twice
 
 
@@ -92,7 +94,10 @@ class Extent:
         with self._lock:
             for a, b, held in self._ranges:
                 if a <= begin and end <= b:
-                    return self._spill.get(held + begin - a, end - begin) if isinstance(held, int) else held[begin - a : end - a]
+                    if isinstance(held, memoryview):
+                        return held[begin - a : end - a]
+                    with suppress(OSError):  # the disk has failed: it can be had from the storage
+                        return self._spill.get(held + begin - a, end - begin)
         return None
 
     def drop(self) -> None:
@@ -133,7 +138,12 @@ class Held:
 
 
 class Fetcher:
-    """Extents of a run. owners: how many lanes of this rank read of a (dataset, epoch, unit). streams: lanes times datasets."""
+    """Extents of a run.
+
+    submit: runs what waits for the disk, and asks a decoder for its ranges. owners: how many lanes of this rank read of a (dataset,
+    epoch, unit). streams: lanes times datasets. memory_bytes: of extents that are held. coming_bytes: that are on their way at
+    once, until they are held in memory or lie in the spill.
+    """
 
     def __init__(
         self,
@@ -143,6 +153,7 @@ class Fetcher:
         owners: Callable[[int, int, int], int],
         streams: int,
         memory_bytes: int,
+        coming_bytes: int,
         spill: Spill,
     ) -> None:
         self._reader, self._access, self._submit, self._owners = reader, access, submit, owners
@@ -150,9 +161,15 @@ class Fetcher:
         self._held: OrderedDict[Key, Held] = OrderedDict()  # the least recently used first
         self._shapes = [_Shape.of(dataset.catalog(), memory_bytes // (2 * streams)) for dataset in reader.datasets]
         self._usual = [shape.nbytes for shape in self._shapes]  # bytes of an extent of each dataset, lately
-        self._lost: set[Key] = set()
-        self.held_bytes = 0
+        self._lost: set[tuple[int, int, int]] = set()  # (dataset, unit, row block) of what was dropped
+        self._coming = Gate(_ANY_NUMBER, _ANY_NUMBER, coming_bytes)
+        self._held_bytes = 0
         self.fetched_twice = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that are held in memory, and that are on their way."""
+        return self._held_bytes + self._coming.inside_bytes
 
     @asynccontextmanager
     async def source(self, d: int, unit: int, blocks: range, need: Need) -> AsyncIterator[Held]:
@@ -240,11 +257,11 @@ class Fetcher:
             blocks = range(_blocks(self._reader.datasets[d].catalog().units[unit]))
         extent = Extent(blocks, self._spill)
         held.extents = (*held.extents, extent)
-        if (d, unit) in self._lost:
-            self._lost.discard((d, unit))
+        if lost := self._lost.intersection((d, unit, block) for block in blocks):
+            self._lost -= lost
             self.fetched_twice += 1
         extent.fetched = asyncio.create_task(self._fetch(held, extent, d, unit, need))
-        extent.fetched.add_done_callback(_seen)
+        extent.fetched.add_done_callback(seen)
         return extent
 
     async def _fetch(self, held: Held, extent: Extent, d: int, unit: int, need: Need) -> None:
@@ -265,24 +282,20 @@ class Fetcher:
 
     async def _piece(self, held: Held, extent: Extent, begin: int, end: int, need: Need, on_grid: bool) -> None:
         wanted = held.range(begin, end - begin)
-        piece = await asyncio.wrap_future(self._access.submit(self._access.fetch(wanted, need, on_grid)))
-        self.held_bytes += len(piece)
-        kept = 0
-        try:
-            while self.held_bytes > self._memory_bytes:
+        async with self._coming.turn(need, wanted.length):
+            piece = await asyncio.wrap_future(self._access.submit(self._access.fetch(wanted, need, on_grid)))
+            while self._held_bytes + len(piece) > self._memory_bytes:
                 if await self._submit(partial(extent.spill, begin, piece), NOW):  # before all that wants memory
                     return
                 if not self._drop_oldest(held):  # it is needed, and there is nothing else
                     break
-            kept = extent.keep(begin, piece)
-        finally:
-            self.held_bytes += kept - len(piece)
+            self._held_bytes += extent.keep(begin, piece)
 
     def _drop_oldest(self, needed: Held) -> bool:
         """Neither memory nor disk has room: drop what was used the longest ago, and may be dropped; whether there is something."""
         for key, held in self._held.items():
             if held is not needed and held.extents and not held.users and all(extent.fetched is None for extent in held.extents):
-                self._lost.add(key)
+                self._lost.update((*key, block) for extent in held.extents for block in extent.blocks)
                 self._forget(key)
                 return True
         return False
@@ -304,7 +317,7 @@ class Fetcher:
         for extent in extents:
             if extent.fetched is not None:
                 extent.fetched.cancel()
-            self.held_bytes -= extent.nbytes
+            self._held_bytes -= extent.nbytes
             extent.drop()
 
     def _extents_ahead(self, d: int) -> int:
@@ -328,8 +341,3 @@ def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 def _blocks(unit: Any) -> int:
     """Row blocks of a unit."""
     return -(-int(unit["length"]) // int(unit["block"]))
-
-
-def _seen(flight: "asyncio.Task[None]") -> None:
-    if not flight.cancelled():
-        flight.exception()  # nobody may be waiting for it; who asks for it tries again

@@ -66,7 +66,7 @@ class Gate:
         if self._full and rate > _GREW * self._rate:
             self.limit = min(self._most, int(self.limit * _STEP) + 1)
         elif self._full and rate < _SHRANK * self._rate:
-            self.limit = max(AT_ONCE // 2, int(self.limit / _STEP))
+            self.limit = max(min(self.limit, AT_ONCE // 2), int(self.limit / _STEP))
         self._begin(rate, now)
         self._let_in()
 

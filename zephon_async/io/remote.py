@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from zephon_async.errors import DatasetError, ShardError
-from zephon_async.io.access import Access, Place, Range
+from zephon_async.io.access import Access, Place, Range, is_forbidden
 from zephon_async.io.catalog import Shard
 from zephon_async.io.stores import Object, is_pattern, scheme_of, shown
 
@@ -91,7 +91,7 @@ def list_url(url: str, options: Mapping[str, object], access: Access) -> RemoteS
     """List what a URL stands for. Raises `DatasetError` where there is nothing."""
     place, key = placed(url, options)
     said = shown(url)
-    if key and not key.endswith("/") and (found := access.look(said, place, key)) is not None:
+    if key and not key.endswith("/") and (found := _looked(access, said, place, key)) is not None:
         return RemoteStore(place, {key.rpartition("/")[2]: found}, explicit=True)
     before, parts = _split(key, patterns=not url.startswith(_WEB))
     base, folder = "/".join([*before, ""]), key if key.endswith("/") else f"{key}/"
@@ -113,6 +113,16 @@ def list_url(url: str, options: Mapping[str, object], access: Access) -> RemoteS
         nothing = "the pattern matches nothing" if parts else "there is no such object, and no object below it"
         raise DatasetError(f"{said!r}: {nothing}")
     return RemoteStore(place, objects, tuple(sorted(ignored, key=str.encode)))
+
+
+def _looked(access: Access, said: str, place: Place, key: str) -> Object | None:
+    """An object, if there is one; where that may not be asked, a listing will tell."""
+    try:
+        return access.look(said, place, key)
+    except ShardError as error:
+        if not is_forbidden(error):
+            raise
+    return None
 
 
 def _split(key: str, patterns: bool) -> tuple[list[str], list[str]]:

@@ -31,8 +31,8 @@ class CacheOptions:
 
     enabled: whether there is one.
     root: a local folder. The cache makes a folder of its own in it and touches nothing else there.
-    limit_bytes (also `limit`): bytes of the disk that it may take, or text such as "200GB"; None: a tenth of what is free, but at
-        least 1 GiB.
+    limit_bytes (also `limit`): bytes of the disk that it may take, or text such as "200GB"; None: a tenth of what is free, or
+        1 GiB if that is more and half of what is free has room for it.
     keep_zip: accepted; what is kept is always what was fetched, compressed as it was.
     validate_hash: False: do not compare the bytes of an entry with their checksum when a process first reads it. True, None or the
         name of a hash: do, by the checksum of the cache itself.

@@ -11,16 +11,18 @@ Threads: everything belongs to the loop of the connection; `counted` is read fro
 import asyncio
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from inspect import isasyncgen
 from statistics import median
 from time import monotonic
 from typing import Any, TypeVar
 
 from zephon_async.errors import ShardError
-from zephon_async.io.gate import Gate, Need
-from zephon_async.io.stores.connection import Connection, Fault, Kind, Object, shown
+from zephon_async.io.gate import MOST_AT_ONCE, Gate, Need
+from zephon_async.io.stores.connection import Connection, Fault, Kind, Object, Scheme, shown
+from zephon_async.loops import seen
 
 T = TypeVar("T")
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
@@ -28,6 +30,7 @@ _SAMPLES = 16  # at least so many must have been seen to call one slow, ...
 _SLOW, _SLOWEST = 4.0, 1.5  # ... which takes so many times the median, or so many times what nineteen in twenty took
 _LATELY = 64  # reads that the median is of
 _HEDGES = 0.1  # for each read, at most
+_DOUBLED = 10  # times, at most: behind that a pause is the longest
 _PROGRESS = 1 << 16  # bytes that make a new beginning
 _SILENCE = 3  # one part in so many of the time that there is may pass in an attempt without anything that comes
 
@@ -57,17 +60,29 @@ class Counted:
     hedges: int = 0
 
 
+class _Unopened:
+    streams = False
+
+
 class Transfer:
     """What is asked of one connection."""
 
-    def __init__(self, root: str, connection: Connection, patience: Patience, counted: Counted, room_bytes: int = 1 << 30) -> None:
-        """root: of its URLs, for messages. room_bytes: that may be on their way at once."""
+    def __init__(self, root: str, connection: Connection, patience: Patience, counted: Counted) -> None:
+        """root: of its URLs, for messages."""
         self.connection, self.counted = connection, counted
         self._root, self._patience = root, patience
-        self.gate = Gate(room_bytes=room_bytes)
+        self.gate = Gate()
         self._answers = deque[float](maxlen=_LATELY)  # seconds until the first bytes of reads
         self._took: dict[int, deque[float]] = {}  # seconds of whole reads, by about their size
         self._hedges = 1.0  # that may be made now
+
+    @classmethod
+    async def to(cls, scheme: Scheme, root: str, options: Mapping[str, Any], patience: Patience, counted: Counted) -> "Transfer":
+        """With a connection that is opened now. Raises `ShardError` where it cannot be, and what `Scheme.open` raises else."""
+        unopened: Any = _Unopened()
+        opening = partial(scheme.open, root, options, MOST_AT_ONCE)
+        connection = await cls(root, unopened, patience, counted).persist(shown(root), "", opening, (0,), lambda: 0)
+        return cls(root, connection, patience, counted)
 
     async def read(self, where: str, found: Object, offset: int, length: int, need: Need) -> bytearray:
         """Bytes of an object. where: what messages call it. need: how soon they are needed; smaller is sooner."""
@@ -90,7 +105,12 @@ class Transfer:
 
     async def look(self, where: str, key: str) -> Object:
         """One object as it is now."""
-        return await self.persist(where, key, lambda: self.connection.look(key), (0,), lambda: 0)
+
+        async def once() -> Object:
+            self.counted.requests += 1
+            return await self.connection.look(key)
+
+        return await self.persist(where, key, once, (0,), lambda: 0)
 
     async def pages(self, where: str, prefix: str) -> list[Object]:
         """All objects whose keys begin with a prefix. A listing goes on where it failed, if it can, else it begins anew."""
@@ -98,34 +118,33 @@ class Transfer:
 
         async def once() -> list[Object]:
             nonlocal iterator, pages
-            first = True  # which is the attempt itself
+            before, failed = pages, 1
             try:
                 async for page in iterator:
-                    self.counted.requests += not first
-                    first, pages = False, pages + 1
+                    pages += 1
                     found.extend(page)
+                failed = 0
             except BaseException:
                 if isasyncgen(iterator):  # which has ended by that, and would give nothing more
                     iterator = self.connection.pages(prefix)
                     found.clear()
                 raise
+            finally:
+                self.counted.requests += max(pages - before + failed, 1)
             return found
 
         return await self.persist(where, prefix, once, (0,), lambda: pages if isasyncgen(iterator) else pages * _PROGRESS)
 
-    async def persist(
-        self, where: str, key: str, once: Callable[[], Awaitable[T]], need: Need, got: Callable[[], int], nbytes: int = 0
-    ) -> T:
-        """The first attempt that does not fail. got: bytes that have come so far, of so many."""
-        attempts, asked, before, began = 0, 0, 0, False
+    async def persist(self, where: str, key: str, once: Callable[[], Awaitable[T]], need: Need, got: Callable[[], int]) -> T:
+        """The first attempt that does not fail. got: bytes that have come so far."""
+        attempts, asked, before = 0, 0, 0
         since = first = monotonic()
         while True:
             asked += 1
-            self.counted.requests += 1
+            came = monotonic()
             try:
-                async with self.gate.turn(need, nbytes):
-                    if not began:  # to wait for a turn is no fault
-                        since, began = monotonic(), True
+                async with self.gate.turn(need):
+                    since += monotonic() - came  # to wait for a turn is no fault
                     return await self._in_time(once, got)
             except Fault as raised:
                 fault = raised
@@ -134,9 +153,8 @@ class Transfer:
             attempts += 1
             if fault.kind is Kind.SLOW_DOWN:
                 self.gate.slow_down()
-            pause_s = max(
-                min(_MOST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (attempts - 1)) * random.uniform(0.5, 1.5), fault.retry_after_s or 0.0
-            )
+            doubled = _FIRST_PAUSE_S * 2 ** min(attempts - 1, _DOUBLED)
+            pause_s = max(min(_MOST_PAUSE_S, doubled) * random.uniform(0.5, 1.5), fault.retry_after_s or 0.0)
             late = monotonic() - since + pause_s > self._patience.timeout_s
             if fault.kind not in (Kind.TRANSIENT, Kind.SLOW_DOWN) or attempts >= self._patience.attempts or late:
                 what = _WHAT.get(fault.kind, "cannot be read")
@@ -150,7 +168,7 @@ class Transfer:
 
     async def _in_time(self, once: Callable[[], Awaitable[T]], got: Callable[[], int]) -> T:
         """One attempt; one in which nothing comes any more is a fault, whatever time-outs its library has."""
-        watch = _Watch(self._patience.timeout_s / _SILENCE, got)
+        watch = _Watch(self._patience.timeout_s / (_SILENCE if self.connection.streams else 1), got)
         try:
             async with watch.limit:
                 return await once()
@@ -226,9 +244,10 @@ class _Read:
         self.asking = False
         self.begun, self.answered = (asyncio.get_running_loop().create_future() for _ in range(2))
         self.task = asyncio.ensure_future(self._all())
+        self.task.add_done_callback(seen)
 
     async def _all(self) -> bytearray:
-        await self._of.persist(self._where, self._found.key, self._once, self._need, lambda: self._got, self.length)
+        await self._of.persist(self._where, self._found.key, self._once, self._need, lambda: self._got)
         self._of.took(self.length, monotonic() - self._since)
         return self._buffer
 
@@ -244,16 +263,17 @@ class _Read:
         if not left:
             return
         self.asking = True
+        self._of.counted.requests += 1
         try:
             await self._of.connection.read(self._found.key, self._offset + self._got, left, self._found.tag, self._take)
         except Fault as fault:
             if fault.kind is not Kind.TRANSIENT or self._got != self.length:  # else it broke behind the last byte
-                del self._buffer[self._got :]
                 raise
         finally:
             self.asking = False
+            if self._got != self.length:  # cancelled as well
+                del self._buffer[self._got :]
         if self._got != self.length:
-            del self._buffer[self._got :]
             raise Fault(Kind.TRANSIENT, f"the body has {self._got:,} of {self.length:,} bytes")
 
     def _take(self, piece: bytes) -> None:

@@ -24,9 +24,9 @@ _PAGE = 1 << 20  # bytes that an iterator holds twice for a column, read and dec
 _PASSED = 4  # blocks decoded on the way that are given out
 
 
-def _open(source: Source) -> pq.ParquetFile:
+def _open(source: Source, file: SourceFile | None = None) -> pq.ParquetFile:
     return pq.ParquetFile(
-        SourceFile(source), metadata=_footer(source), buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
+        file or SourceFile(source), metadata=_footer(source), buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
     )
 
 
@@ -77,7 +77,8 @@ class _Scan:
     """A row group that is being read from its start: the next block is `at`."""
 
     def __init__(self, source: Source, unit: Any, schema: pa.Schema, required: Collection[str]) -> None:
-        file = _open(source)
+        self.bytes = SourceFile(source)
+        file = _open(source, self.bytes)
         self.columns = check_columns(source, file.schema_arrow, schema.names, required)
         self._group, self._rows = int(unit["start"]), int(unit["block"])
         self._batches = file.iter_batches(self._rows, row_groups=[self._group], columns=self.columns, use_threads=False)
@@ -111,6 +112,7 @@ class ParquetDecoder:
         """Row blocks, before them the last few that were passed on the way."""
         key = (source.where, int(unit["start"]))
         scan = self._pool.take(key, blocks.start) or _Scan(source, unit, self._schema, self._required)
+        scan.bytes.turn_to(source)
         decoded = []
         while scan.at < blocks.stop:
             number = scan.at

@@ -19,6 +19,8 @@ Given = TypeVar("Given")
 class AzureConnection(FsspecConnection):
     """One container."""
 
+    streams = True
+
     async def pages(self, prefix: str) -> AsyncIterator[Sequence[Object]]:
         async with aclosing(_faulty(self._blobs(prefix))) as pages:
             async for page in pages:

@@ -64,8 +64,12 @@ class SourceFile(io.RawIOBase):
 
     def __init__(self, source: Source) -> None:
         super().__init__()
-        self._source, self._read = source, getattr(source, "view", source.read)
         self._at = 0
+        self.turn_to(source)
+
+    def turn_to(self, source: Source) -> None:
+        """Read from another source of the same bytes."""
+        self._source, self._read = source, getattr(source, "view", source.read)
 
     def readable(self) -> bool:
         return True

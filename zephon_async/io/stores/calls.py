@@ -13,6 +13,7 @@ to the loop. Threads start with an empty context.
 import asyncio
 import contextlib
 import contextvars
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -22,7 +23,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from zephon_async.io.stores.connection import Fault, Kind
 from zephon_async.io.stores.faults import fault_of
 
-CLOSE_S = 5.0
+CLOSE_S = 4.0  # less than whoever closes the connection waits
+_log = logging.getLogger("zephon_async")
 Client = TypeVar("Client")
 Result = TypeVar("Result")
 
@@ -73,6 +75,8 @@ class Calls(Generic[Client]):
         for thread, end in ends.items():
             if end.done():
                 thread.join()
+        if left := [thread.name for thread, end in ends.items() if not end.done()]:
+            _log.warning("threads did not end in %.0f s and were left behind: %s", CLOSE_S, ", ".join(left))
 
     def _take_back(self, future: "asyncio.Future[tuple[Any, BaseException | None]]", *outcome: object) -> None:
         self._busy -= 1

@@ -59,6 +59,9 @@ class Fault(Exception):
 class Connection(Protocol):
     """An open connection to one bucket, container or server. What fails is a `Fault`; cancelling a call ends its request."""
 
+    streams: bool
+    """Whether pages and bytes are given as they come. Where all comes at the end, silence means nothing for longer."""
+
     def pages(self, prefix: str) -> AsyncIterator[Sequence[Object]]:
         """The objects whose keys begin with a prefix, in no order, a page at a time; none is no fault. Keys that end in "/" and are
         empty stand for folders, and are left out. What cannot be listed at all is a `REFUSED` fault.
@@ -94,7 +97,8 @@ class Scheme(Protocol):
     async def open(self, root: str, options: Mapping[str, Any], most: int) -> Connection:
         """A connection on the running loop. options: `storage_options`, as users of fsspec know them. most: requests at once.
 
-        Raises `RecipeError` for options that cannot be meant, or for a library that is not installed, with the extra that has it.
+        Raises `RecipeError` for options that cannot be meant, or for a library that is not installed, with the extra that has it,
+        and a `Fault` where the storage cannot be reached.
         """
 
 

@@ -58,6 +58,8 @@ _PAGE = 1_000
 class FsspecConnection:
     """A file system of fsspec, to the loop that it was opened on."""
 
+    streams = False
+
     def __init__(
         self, scheme: str, root: str, file_system: "AbstractFileSystem", calls: "Calls[AbstractFileSystem] | None", most: int
     ) -> None:

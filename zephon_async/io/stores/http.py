@@ -78,6 +78,8 @@ SCHEME = HttpScheme()
 class HttpConnection:
     """One web server."""
 
+    streams = True
+
     def __init__(self, root: str, session: "ClientSession", options: dict[str, Any], as_is: bool) -> None:
         """options: of each request. as_is: keys are quoted already, in full."""
         from yarl import URL

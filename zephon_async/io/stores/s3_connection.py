@@ -93,6 +93,8 @@ async def open_bucket(bucket: str, settings: Settings, most: int) -> "S3Connecti
 class S3Connection:
     """A bucket."""
 
+    streams = True
+
     def __init__(self, client: Any, bucket: str, credentials: "_Credentials", requester_pays: bool, opened: AsyncExitStack) -> None:
         self._client, self._credentials, self._opened = client, credentials, opened
         self._closed = False
