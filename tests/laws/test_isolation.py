@@ -158,6 +158,25 @@ def test_ranks_that_cannot_agree() -> None:
             next(batches)
 
 
+def late(record: Record) -> bool:
+    return bool(record["n"] >= 20)
+
+
+def test_a_lane_that_has_run_dry_keeps_nobody_waiting() -> None:
+    """The child is steps ahead of a slow consumer: it has told of rows that are to be made up before earlier ones were taken."""
+    found = []
+    for isolate in (False, True):
+        made = StaticMixtureWorkSource([numbers(90)], {"numbers": 1}, shuffle=False)
+        with Pipeline(made).options(lanes=3, on_end="pad", isolate=isolate).filter(late).batch(2) as run:
+            batches = []
+            for batch in run:
+                batches.append(batch)
+                time.sleep(0.02)
+        found.append(digests(batches))
+        assert sum(batch.filled for batch in batches) == 20
+    assert found[0] == found[1]
+
+
 def test_padding_is_made_up_here_as_there() -> None:
     table = pa.table({"n": list(range(7))})
     for isolate in (False, True):

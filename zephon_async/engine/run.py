@@ -277,9 +277,9 @@ class Run:
         return left
 
     def lane_ended(self, lane: int, microbatches: int) -> None:
-        """A lane has no microbatch from this number on."""
+        """A lane has no microbatch from this number on; what is told first holds."""
         with self._lock:
-            self._ended[lane] = microbatches
+            self._ended.setdefault(lane, microbatches)
         self._wake()
 
     def lane_failed(self, lane: int, error: BaseException) -> None:
