@@ -1,13 +1,14 @@
 """Reading a whole dataset through a `Reader`, for the tests of io."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from zephon_async.io import Catalog, Dataset, Reader, dataset_schema, unify
+from zephon_async.io import FROM_START, Catalog, Dataset, Reader, dataset_schema, unify
 from zephon_async.records import Block
 
 QUARANTINE = "; options(on_bad_record='quarantine') skips bad records"
@@ -44,7 +45,7 @@ def whole(dataset: Dataset, needed: Iterable[str] | None = None, required: Mappi
     """Read a dataset in the order of its catalog."""
     reader = Reader([dataset], schema_of(dataset, needed=needed, required=required), ones, required=set(required))
     catalog = dataset.catalog()
-    blocks = [reader.read(0, unit, block) for unit, block in block_numbers(catalog)]
+    blocks = list(_blocks(reader, catalog))
     assert all(block.columns.schema.equals(reader.schema, check_metadata=True) for block in blocks)
     reader.close()
     return Whole(
@@ -52,6 +53,14 @@ def whole(dataset: Dataset, needed: Iterable[str] | None = None, required: Mappi
         [(catalog.shards[block.shard].name, row) for block in blocks for row in block.rows.tolist()],
         [said for block in blocks for said in bad_of(block)],
     )
+
+
+def _blocks(reader: Reader, catalog: Catalog) -> Iterator[Block]:
+    for n, unit in enumerate(catalog.units):
+        for number in count() if unit["entry"] == FROM_START else range(-(-int(unit["length"]) // int(unit["block"]))):
+            yield (block := reader.read(0, n, number))
+            if block.last:
+                break
 
 
 def bad_of(block: Block) -> list[str]:

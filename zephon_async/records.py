@@ -192,7 +192,10 @@ class Parcel:
 
 
 class Part(NamedTuple):
-    """The piece of a row block that a lane owns: `start:stop` of the unit, in the unit's measure (rows or bytes)."""
+    """The piece of a row block that a lane owns: `start:stop` of the unit, in the unit's measure (rows or bytes).
+
+    Of a unit of which the number of row blocks is not known it is all that the lane owns of the unit, whichever row block.
+    """
 
     unit: int
     block: int
@@ -208,6 +211,7 @@ class Block:
     places: int64[n], where each is in its unit, in the unit's measure (rows, or bytes from the unit's start).
     sizes: int64[n], at least 1: the size of each in the plan's unit (1 for samples, logical bytes otherwise).
     bad: what is wrong with a row of this block, by its number in it.
+    last: no row block of its unit behind it has a row; told where their number is not known.
     """
 
     columns: pa.RecordBatch
@@ -216,6 +220,7 @@ class Block:
     places: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.int64]
     bad: Mapping[int, Exception] = field(default_factory=dict)
+    last: bool = False
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -39,7 +39,7 @@ class Slow:
             raise ShardError("broken")
         return {n: made(n) for n in range(blocks.start - self.passes, blocks.stop)}
 
-    def in_order(self, dataset: int) -> bool:
+    def in_order(self, dataset: int, unit: int) -> bool:
         return self.ordered
 
     def run(self, function: Callable[[], Any], need: tuple[int, ...]) -> Awaitable[Any]:

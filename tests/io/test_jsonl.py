@@ -15,7 +15,8 @@ from tests.whole import bad_of, block_numbers, ones, schema_of, whole
 from zephon_async.errors import RecipeError, ShardError
 from zephon_async.io import Dataset, Reader
 from zephon_async.io.formats import find_format
-from zephon_async.io.formats.jsonl import JsonlFormat, lines_of
+from zephon_async.io.formats.jsonl import JsonlFormat
+from zephon_async.io.formats.lines import lines_of
 from zephon_async.kinds import is_json
 
 CASES = Path(__file__).parent.parent / "cases"
@@ -25,7 +26,7 @@ WHERE = "dataset 'd', shard 'a.jsonl', "
 class Text:
     """Bytes in memory as a source."""
 
-    where = "dataset 'd', shard 'a.jsonl'"
+    where, name = "dataset 'd', shard 'a.jsonl'", "a.jsonl"
 
     def __init__(self, text: bytes) -> None:
         self.text, self.size = text, len(text)

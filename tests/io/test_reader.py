@@ -30,7 +30,7 @@ def test_blocks_of_all_datasets_have_one_schema(tmp_path: Path) -> None:
     assert (first.sizes.tolist(), second.sizes.tolist()) == ([3, 1], [3])
     assert (first.rows.tolist(), first.places.tolist()) == ([0, 25], [0, 1])
     assert first.columns.schema.equals(second.columns.schema, check_metadata=True)
-    assert [reader.in_order(n) for n in (0, 1)] == [False, False]
+    assert [reader.in_order(n, 0) for n in (0, 1)] == [False, False]
     reader.close()
 
 

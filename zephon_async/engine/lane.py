@@ -218,7 +218,7 @@ class Lane:
             block = await self._block(d, part.unit, part.block, blocks)
             index = self._shared.plan.datasets[d].select(part, epoch, block)
             self._index[d] = index.astype(np.int32)
-            draw.supply(d, block.sizes[index])
+            draw.supply(d, block.sizes[index], block.last)
             self._ahead.stand(draw, d, Standing(part.unit, part.block, epoch, block.nbytes), later)
 
     async def _block(self, d: int, unit: int, number: int, blocks: dict[Place, Block]) -> Block:

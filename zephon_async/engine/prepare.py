@@ -325,7 +325,7 @@ def _first_rows(plan: Plan, reader: Reader) -> list[Pick]:
             for d, epoch, part in draw.missing():
                 block = reader.read(d, part.unit, part.block)
                 current[d] = (block, plan.datasets[d].select(part, epoch, block))
-                draw.supply(d, block.sizes[current[d][1]])
+                draw.supply(d, block.sizes[current[d][1]], block.last)
             for run in draw.take(rows):
                 block, index = current[run.dataset]
                 picks.append(Pick(run.dataset, run.epoch, block, index[run.start : run.stop]))

@@ -8,7 +8,7 @@ them at hand before they are decoded. Stores and formats are found by name; a fo
 from zephon_async.io.access import Access
 from zephon_async.io.blocks import READS_AHEAD, Blocks
 from zephon_async.io.cache_folder import CACHE, WRITING
-from zephon_async.io.catalog import UNIT, Catalog, Shard
+from zephon_async.io.catalog import FROM_START, UNIT, Catalog, Shard, block_counts
 from zephon_async.io.copies import copied
 from zephon_async.io.dataset import Dataset
 from zephon_async.io.fetcher import Fetcher
@@ -21,6 +21,7 @@ from zephon_async.io.storage_options import StorageOptions
 
 __all__ = [
     "CACHE",
+    "FROM_START",
     "READS_AHEAD",
     "UNIT",
     "WRITING",
@@ -34,6 +35,7 @@ __all__ = [
     "Shard",
     "Spill",
     "StorageOptions",
+    "block_counts",
     "copied",
     "dataset_schema",
     "logical_bytes",

@@ -147,7 +147,7 @@ class Blocks:
     async def _read(self, dataset: int, unit: int, blocks: range, need: tuple[int, ...]) -> dict[int, Block]:
         """Read row blocks. Where several at once fail, none is given, so that each can fail or not by itself."""
         before = self._flights.get((dataset, unit, blocks.start - 1))
-        if before is not None and self._reader.in_order(dataset):
+        if before is not None and self._reader.in_order(dataset, unit):
             await asyncio.wait([before])
         try:
             if (fetcher := self.fetches(dataset)) is None:

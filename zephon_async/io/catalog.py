@@ -2,6 +2,10 @@
 
 Takes nothing but values; `Dataset.catalog` makes one. A unit is the smallest part of a shard that can be entered alone; it is
 measured in rows, or in bytes where its rows are not known, and read in row blocks of `block` rows or bytes.
+
+Not every unit can be entered at any of its row blocks: some are read in order (a Parquet row group). Of some it is not even known
+how many row blocks they have before the last is read (compressed lines): these are measured in the bytes that they have in their
+shard, and their row blocks in bytes of what comes out of them.
 """
 
 from dataclasses import dataclass
@@ -10,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+ANYWHERE, IN_ORDER, FROM_START = 0, 1, 2  # how a unit is entered
 UNIT = np.dtype(
     [
         ("shard", "<i4"),
@@ -17,9 +22,21 @@ UNIT = np.dtype(
         ("stop", "<i8"),  # where it ends in them
         ("first", "<i8"),  # number in the shard of its first row; 0 where rows are not counted
         ("length", "<i8"),  # in the measure of the catalog: rows or bytes
-        ("block", "<i8"),  # of one row block, in that measure
+        ("block", "<i8"),  # of one row block, in that measure, or FROM_START in bytes of what comes out
+        ("entry", "<i1"),  # ANYWHERE; IN_ORDER; or FROM_START, with an unknown number of row blocks
     ]
 )
+
+
+MOST_RATIO = 1 << 16  # bytes that may come out of a byte
+
+
+def block_counts(units: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """How many row blocks each of UNIT[n] has, or at most may have: int64[n]."""
+    counts = -(-units["length"] // units["block"])
+    most = units["length"] * MOST_RATIO // units["block"] + 1
+    blocks: npt.NDArray[np.int64] = np.where(units["entry"] == FROM_START, most, counts)
+    return blocks
 
 
 class Shard(NamedTuple):

@@ -38,7 +38,7 @@ def copied(url: str, options: Mapping[str, Any], names: Sequence[str]) -> Iterat
                 forbidden.append(error)
                 return False
             if found is not None:
-                source = RemoteSource(shown(url), place, found, access)
+                source = RemoteSource(shown(url), key, place, found, access)
                 Path(folder, key.rpartition("/")[2]).write_bytes(source.read(0, source.size))
             return found is not None
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from zephon_async.errors import BadRecord, ZephonError
 from zephon_async.io.access import Access
+from zephon_async.io.catalog import ANYWHERE
 from zephon_async.io.dataset import Dataset
 from zephon_async.io.formats import Decoded, Decoder, find_format, reading
 from zephon_async.io.pool import Pool
@@ -84,9 +85,9 @@ class Reader:
         of = self.datasets[dataset]
         return _row_name(of.open(shard, self._access), self._decoders[of.format], row)
 
-    def in_order(self, dataset: int) -> bool:
-        """Whether a block of a dataset should be read after the one before it, not at the same time."""
-        return self._decoders[self.datasets[dataset].format].in_order
+    def in_order(self, dataset: int, unit: int) -> bool:
+        """Whether a block of a unit should be read after the one before it, not at the same time."""
+        return bool(self.datasets[dataset].catalog().units["entry"][unit] != ANYWHERE)
 
     def close(self) -> None:
         """Let go of what stands open."""
@@ -97,7 +98,7 @@ class Reader:
         begin = decoded.block * int(unit["block"])
         places = rows - int(unit["start"]) if in_bytes else np.arange(begin, begin + len(rows))
         bad = {row: _BadRow(source, decoder, int(rows[row]), reason) for row, reason in decoded.bad.items()}
-        return Block(decoded.columns, int(unit["shard"]), rows, places, self._size_of(decoded.columns), bad)
+        return Block(decoded.columns, int(unit["shard"]), rows, places, self._size_of(decoded.columns), bad, decoded.last)
 
 
 def _row_name(source: Source, decoder: Decoder, row: int) -> str:

@@ -25,6 +25,7 @@ class RemoteSource:
     """One object. access: how it is read; None: by a connection of its own, each time."""
 
     where: str
+    name: str
     place: Place
     found: Object
     access: Access | None
@@ -78,7 +79,7 @@ class RemoteStore:
 
     def open(self, dataset: str, shard: Shard, access: Access | None = None) -> RemoteSource:
         found = self.objects[shard.name]
-        return RemoteSource(f"dataset {dataset!r}, shard {shard.name!r}", self.place, found, access)
+        return RemoteSource(f"dataset {dataset!r}, shard {shard.name!r}", shard.name, self.place, found, access)
 
 
 def placed(url: str, options: Mapping[str, object]) -> tuple[Place, str]:

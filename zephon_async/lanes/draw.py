@@ -14,6 +14,7 @@ against S by their real time, not its floor.
 """
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
@@ -77,7 +78,7 @@ class _Head:
     """Where a dataset stands: its next row is `row` of `part` of `epoch`."""
 
     __slots__ = (
-        *("stream", "epoch", "part", "row", "surplus", "since", "seen", "parts", "times"),
+        *("stream", "epoch", "part", "row", "surplus", "since", "seen", "parts", "times", "last"),
         *("current", "given", "ends", "numerators"),  # of a part that was supplied
     )
 
@@ -88,6 +89,7 @@ class _Head:
         self.seen = self.epoch - (self.part == self.row == 0)  # the last epoch that had a row, as far as is known
         self.parts: Sequence[Part] | None = stream.parts(self.epoch)  # None: it gives no more rows
         self.times: npt.NDArray[Any] | None = None  # of all rows of the part; None: not supplied yet
+        self.last = False  # no part of this unit behind this one has a row
 
     def supply(self, sizes: npt.NDArray[np.integer]) -> None:
         a, b = self.stream.scale
@@ -102,6 +104,14 @@ class _Head:
         self.numerators = 2 * self.surplus + a * (2 * self.ends - sizes)
         self.times = self.since + self.numerators // (2 * b)
         self.seen = self.epoch
+
+    def next_part(self) -> int:
+        """The part behind the one that it stands in; where that is the last of a unit, the first of the next unit."""
+        assert self.parts is not None
+        if not self.last:
+            return self.part + 1
+        unit = self.parts[self.part].unit
+        return bisect_left(self.parts, True, self.part, key=lambda part: part.unit != unit)
 
     def surplus_at(self, time: int) -> int:
         """The surplus before `row`, against `time`."""
@@ -172,9 +182,13 @@ class Draw:
             return []
         return head.parts[head.part + 1 : head.part + 1 + ahead]
 
-    def supply(self, d: int, sizes: npt.NDArray[np.integer]) -> None:
-        """Tell the sizes (each at least 1) of the rows of the part that `missing` named for dataset d; there may be none."""
+    def supply(self, d: int, sizes: npt.NDArray[np.integer], last: bool = False) -> None:
+        """Tell the sizes (each at least 1) of the rows of the part that `missing` named for dataset d; there may be none.
+
+        last: no part of the same unit behind it has a row.
+        """
         head = self._heads[d]
+        head.last = last
         self._missing.remove(d)
         if head.row < len(sizes):
             head.supply(sizes)
@@ -241,7 +255,7 @@ class Draw:
         """Leave a part that has been given."""
         head = self._heads[d]
         head.surplus, head.since, head.times = head.surplus_at(self.time), self.time, None
-        head.part, head.row = head.part + 1, 0
+        head.part, head.row = head.next_part(), 0
         self._roll(head)
         self._settle(d)
 

@@ -4,6 +4,9 @@ An epoch of a dataset is its units in a permuted order, laid end to end and meas
 known. Lane l of L owns one of L equal parts of that line; which one turns with the epoch, so that a dataset smaller than the
 lanes reaches all of them in time. A unit at an edge is cut, so lanes are even to a row and every row comes exactly once an epoch.
 What a lane owns of a unit is cut at the unit's row blocks into parts, and the rows of a row block are permuted as well.
+
+Of a unit of which the number of row blocks is not known a lane owns a share of each of them: the rows whose hashes fall there. So
+where such a unit is cut, or has to do for many lanes, each gets its part as near as chance has it, and they can read it together.
 """
 
 from collections.abc import Sequence
@@ -16,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zephon_async.errors import ShardError
-from zephon_async.io import Catalog
+from zephon_async.io import FROM_START, UNIT, Catalog, block_counts
 from zephon_async.randomness import mix, mix_each, permutation, seed_of
 from zephon_async.records import Block, Part
 
@@ -24,11 +27,11 @@ from zephon_async.records import Block, Part
 class Parts(Sequence[Part]):
     """A lane's parts of one epoch of a dataset, made when they are asked for."""
 
-    def __init__(self, slices: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64]) -> None:
-        """slices: int64[n, 3] of (unit, start, stop); blocks: int64[n], the row-block size of each unit."""
-        self._slices, self._blocks = slices, blocks
-        first = slices[:, 1] // blocks
-        counts = -(-slices[:, 2] // blocks) - first
+    def __init__(self, slices: npt.NDArray[np.int64], units: npt.NDArray[Any]) -> None:
+        """slices: int64[n, 3] of (unit, start, stop); units: UNIT[n]."""
+        self._slices, self._sizes, self._whole = slices, units["block"], units["entry"] == FROM_START
+        first = np.where(self._whole, 0, slices[:, 1] // self._sizes)
+        counts = np.where(self._whole, block_counts(units), -(-slices[:, 2] // self._sizes) - first)
         self._ends = np.cumsum(counts)
         self._shifts = first - (self._ends - counts)  # from the number of a part to that of its row block
 
@@ -43,17 +46,21 @@ class Parts(Sequence[Part]):
         if isinstance(at, slice):  # many at once, in a tenth of the time
             numbers = np.arange(*at.indices(len(self)))
             of = self._ends.searchsorted(numbers, "right")
-            (units, starts, stops), sizes, blocks = self._slices[of].T, self._blocks[of], self._shifts[of] + numbers
-            columns = units, blocks, np.maximum(starts, blocks * sizes), np.minimum(stops, (blocks + 1) * sizes)
-            return list(map(Part, *(column.tolist() for column in columns)))
+            (units, starts, stops), sizes, whole = self._slices[of].T, self._sizes[of], self._whole[of]
+            blocks = self._shifts[of] + numbers
+            begins = np.where(whole, starts, np.maximum(starts, blocks * sizes))
+            ends = np.where(whole, stops, np.minimum(stops, (blocks + 1) * sizes))
+            return list(map(Part, *(column.tolist() for column in (units, blocks, begins, ends))))
         if not 0 <= at < len(self):
             raise IndexError(at)
         s = self._ends.searchsorted(at, "right")
-        (unit, start, stop), size, block = self._slices[s].tolist(), int(self._blocks[s]), int(self._shifts[s]) + at
+        (unit, start, stop), size, block = self._slices[s].tolist(), int(self._sizes[s]), int(self._shifts[s]) + at
+        if self._whole[s]:
+            return Part(unit, block, start, stop)
         return Part(unit, block, max(start, block * size), min(stop, (block + 1) * size))
 
 
-_NO_PARTS = Parts(np.empty((0, 3), np.int64), np.empty(0, np.int64))
+_NO_PARTS = Parts(np.empty((0, 3), np.int64), np.empty(0, UNIT))
 
 
 class DatasetPlan:
@@ -84,7 +91,7 @@ class DatasetPlan:
         lengths = self.catalog.units["length"][mine]
         begins = ends[a:b] - lengths
         slices = np.stack([mine, np.maximum(low - begins, 0), np.minimum(high - begins, lengths)], axis=1)
-        return Parts(slices, self.catalog.units["block"][mine])
+        return Parts(slices, self.catalog.units[mine])
 
     def next_epoch(self, lane: int, epoch: int) -> int | None:
         """The first epoch from this one on of which a lane owns something; of a dataset smaller than the lanes, one in many."""
@@ -110,7 +117,11 @@ class DatasetPlan:
     def select(self, part: Part, epoch: int, block: Block) -> npt.NDArray[np.int64]:
         """Which rows of a block are the part's, in the order of the plan: int64[n]."""
         if self.catalog.measure == "bytes":
-            mine = np.flatnonzero((block.places >= part.start) & (block.places < part.stop))
+            unit = self.catalog.units[part.unit]
+            if unit["entry"] == FROM_START:
+                mine = np.flatnonzero(self._dealt(part, epoch, int(unit["length"]), block.rows))
+            else:
+                mine = np.flatnonzero((block.places >= part.start) & (block.places < part.stop))
             if not self.shuffle:
                 return mine
             return mine[permutation(len(mine), self.seed, epoch, part.unit, part.block, part.start)]
@@ -125,6 +136,13 @@ class DatasetPlan:
             )
         order = permutation(rows, self.seed, epoch, part.unit, part.block) if self.shuffle else np.arange(rows)
         return order[part.start - begin : part.stop - begin]
+
+    def _dealt(self, part: Part, epoch: int, length: int, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which rows are dealt to `start:stop` of a unit of that length: those with hash * length // 2**64 in it."""
+        hashes = mix_each(self.seed, epoch, part.unit, last=rows)
+        low, high = (-(-(edge << 64) // length) for edge in (part.start, part.stop))
+        dealt: npt.NDArray[np.bool_] = hashes >= np.uint64(low)
+        return dealt if high >> 64 else dealt & (hashes < np.uint64(high))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +171,7 @@ class LaneStream:
 def sample_blocks(catalog: Catalog, seed: int, blocks: int) -> list[tuple[int, int]]:
     """Up to `blocks` (unit, block) of a catalog, chosen by a hash: the same on every rank and machine."""
     units: npt.NDArray[Any] = catalog.units
-    counts = -(-units["length"] // units["block"]) if len(units) else np.empty(0, np.int64)
+    counts = np.where(units["entry"] == FROM_START, 1, block_counts(units))
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     if total <= blocks:

@@ -13,11 +13,12 @@ from typing import cast
 
 from zephon_async.errors import DatasetError, RecipeError
 from zephon_async.io.formats.base import Decoded, Decoder, Format, Measure, UnitSpan, reading
+from zephon_async.io.formats.inflate import with_compressed
 
 __all__ = ["Decoded", "Decoder", "Format", "Measure", "UnitSpan", "find_format", "pick_shards", "reading"]
 
 _TABLE = {  # name: (suffixes, module, in which the format is FORMAT)
-    "jsonl": ((".jsonl", ".ndjson"), "zephon_async.io.formats.jsonl"),
+    "jsonl": (with_compressed(".jsonl", ".ndjson"), "zephon_async.io.formats.jsonl"),
     "parquet": ((".parquet", ".pq"), "zephon_async.io.formats.parquet"),
     "arrow": ((".arrow", ".ipc", ".feather"), "zephon_async.io.formats.arrow"),
     "memory": ((), "zephon_async.io.formats.memory"),
@@ -25,7 +26,7 @@ _TABLE = {  # name: (suffixes, module, in which the format is FORMAT)
 
 
 _COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".lz4", ".br", ".zip", ".tgz")
-_NOT_UNPACKED = "; compressed files are not read yet: unpack them, or use Parquet, which is compressed inside"
+_NOT_UNPACKED = "; compressed files are read where they are lines of text with the suffixes above, others not: unpack them"
 
 
 @lru_cache(maxsize=1)
@@ -74,7 +75,7 @@ def pick_shards(path: str, names: Iterable[str], form: str | None, explicit: boo
         else:
             unknown.append(name)
     if explicit and form is not None:
-        if any(name.lower().endswith(_COMPRESSED) for name in unknown):
+        if any(_is_closed(name, form) for name in unknown):
             raise DatasetError(f"{path!r} cannot be read as {form}, going by its name{_NOT_UNPACKED}")
         return form, [*unknown, *(name for several in found.values() for name in several)]
     if form is None and len(found) > 1:
@@ -87,6 +88,12 @@ def pick_shards(path: str, names: Iterable[str], form: str | None, explicit: boo
             f"{path!r} holds {wanted}; known suffixes: {' '.join(sorted(known))}{_seen(unknown, found)}{_hints(unknown, explicit)}"
         )
     return picked, found[picked]
+
+
+def _is_closed(name: str, form: str) -> bool:
+    """Whether a file, by its name, is compressed in a way in which the format is not read."""
+    compressed = next((ending for ending in _COMPRESSED if name.lower().endswith(ending)), None)
+    return compressed is not None and not any(suffix.endswith(compressed) for suffix in find_format(form).suffixes)
 
 
 def _hints(unknown: list[str], explicit: bool) -> str:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from zephon_async.errors import ShardError
+from zephon_async.io.catalog import IN_ORDER
 from zephon_async.io.conform import batch_of, conform
 from zephon_async.io.formats.base import Decoded, Measure, UnitSpan, check_columns, looked, rows_of, rows_per_block, span_of
 from zephon_async.io.pool import Pool
@@ -133,7 +134,7 @@ class ArrowFormat:
         for message in _messages(source):
             if message.kind == _BATCH:
                 block = rows_per_block(message.rows, message.stop - message.start, block_bytes)
-                units.append(UnitSpan(message.start, message.stop, first, message.rows, block))
+                units.append(UnitSpan(message.start, message.stop, first, message.rows, block, IN_ORDER))
                 first += message.rows
         if _bounds(source)[0] and (listed := pyarrow.ipc.open_file(SourceFile(source)).num_record_batches) != len(units):
             raise ShardError(f"{source.where}: has {len(units)} record batches, but its footer lists {listed}")
@@ -170,8 +171,6 @@ class _OpenBatch:
 
 class ArrowDecoder:
     """Reads row blocks of record batches."""
-
-    in_order = True
 
     def __init__(self, schema: pa.Schema, required: Collection[str], pool: Pool) -> None:
         self._schema, self._required, self._pool = schema, required, pool

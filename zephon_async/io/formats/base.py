@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from zephon_async.checks import hint
 from zephon_async.errors import ShardError
+from zephon_async.io.catalog import ANYWHERE
 from zephon_async.io.conform import canonical_field
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source
@@ -33,25 +34,30 @@ class UnitSpan(NamedTuple):
     first: int
     length: int
     block: int
+    entry: int = ANYWHERE
 
 
 class Decoded(NamedTuple):
-    """A decoded row block: its number in the unit, its columns, the row of each in the shard (int64[n]), what is bad and why."""
+    """A decoded row block: its number in the unit, its columns, the row of each in the shard (int64[n]), what is bad and why.
+
+    last: no row block behind it has a row; told where their number is not known (FROM_START).
+    """
 
     block: int
     columns: pa.RecordBatch
     rows: npt.NDArray[np.int64]
     bad: Mapping[int, str]
+    last: bool = False
 
 
 class Decoder(Protocol):
     """Reads row blocks of the shards of one format."""
 
-    in_order: bool
-    """Whether a block is cheaper to read right after the one before it, so that it should not be read at the same time."""
-
     def read(self, source: Source, unit: Any, blocks: range) -> Sequence[Decoded]:
-        """Neighbouring row blocks of a unit (a record of catalog.UNIT), and others that were decoded on the way to them."""
+        """Neighbouring row blocks of a unit (a record of catalog.UNIT), and others that were decoded on the way to them.
+
+        Where their number is not known (FROM_START) some behind the last may be asked for: they are empty, and `last`.
+        """
 
     def ranges(self, source: Source, unit: Any, blocks: range) -> Sequence[tuple[int, int]]:
         """Where the bytes lie, (begin, end), that row blocks of a unit are decoded from: what is fetched before they are read.

@@ -6,6 +6,9 @@ unit. Data under 64 MB is counted first; then a unit is one row block and is mea
 itself, or where that gives the same by pyarrow's reader (`json_arrow`), and only the columns of the schema are kept. The row number
 of a record is the byte offset of its line.
 
+A shard whose name says that it is compressed (.gz, .zst, .bz2, .xz behind .jsonl) is one unit, which is read from its start; the
+numbers of its rows are byte offsets in what comes out of it.
+
 A record is nested at most 200 levels deep (`nesting`), on every Python.
 
 Types: text, booleans, int64, double, and lists of int64, as the look finds them; other nested values travel as JSON text exactly
@@ -15,17 +18,19 @@ as written. Of a key that a line has twice the last value counts, as with every 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from zephon_async.io.catalog import FROM_START, IN_ORDER
 from zephon_async.io.conform import batch_of, fit
-from zephon_async.io.formats.base import Decoded, Measure, UnitSpan
+from zephon_async.io.formats.base import Decoded, Measure, UnitSpan, rows_per_block, span_of
+from zephon_async.io.formats.inflate import Inflated, codec_of, with_compressed
 from zephon_async.io.formats.json_arrow import read_plain, trusts
 from zephon_async.io.formats.json_types import looked_type, python_type
+from zephon_async.io.formats.lines import MORE, NO_LINES, Lines, LineScan, lines_of
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source
 from zephon_async.kinds import is_json
@@ -33,80 +38,11 @@ from zephon_async.nesting import MOST_LEVELS, TOO_DEEP, levels
 
 COUNTED_BYTES = 64 << 20
 _LINES_BYTES = 64 << 20  # up to which lines are counted to name one
-_BOM = b"\xef\xbb\xbf"
-_LF = 10
-_LONG_LINE, _LOOKED_AT = 256, 4096  # bytes: of a line that is long, and of a text that are looked at for the length of its lines
-_MORE = 1 << 16  # bytes read behind a block, where its last line runs on
+_STEP = 1 << 22  # bytes that are counted at once
+_PASSED = 4  # row blocks on the way to others that are decoded
 _NOT_UTF8 = "Invalid UTF-8 encoded string"  # as msgspec says it
 _NULL = msgspec.Raw(b"null")
 _Convert = Callable[[list[Any]], tuple[pa.Array, dict[int, str]]]
-
-
-class Lines(NamedTuple):
-    """The lines of a byte block that are rows: bytes of the shard from `base` on, and where in the shard each line is."""
-
-    base: int
-    text: bytes
-    starts: npt.NDArray[np.int64]
-    stops: npt.NDArray[np.int64]
-
-
-def lines_of(source: Source, start: int, stop: int) -> Lines:
-    """The lines whose first byte is in `start:stop`, but for blank ones."""
-    head = _head(source) if start <= len(_BOM) else 0
-    base, stop = max(start - 1, 0), min(stop, source.size)
-    text = source.read(base, min(stop + _MORE, source.size) - base)
-    ends = _line_ends(text, stop - base) + base
-    starts = ends[: np.searchsorted(ends, stop - 1)] + 1
-    if start <= head < stop:
-        starts = np.concatenate(([head], starts))
-    stops = ends[np.searchsorted(ends, starts[0]) :] if len(starts) else starts
-    if len(stops) < len(starts):  # the last line runs on behind the block
-        end = text.find(b"\n", stop - base)
-        if end < 0:
-            text += _rest_of_line(source, base + len(text))
-            end = len(text) - text.endswith(b"\n")
-        stops = np.append(stops, base + end)
-    keep = _not_blank(text, starts - base, stops - base)
-    return Lines(base, text, starts[keep], stops[keep])
-
-
-def _line_ends(text: bytes, size: int) -> npt.NDArray[np.int64]:
-    """Where lines end in the first `size` bytes: all at once, or where lines are long, by one search each, twice as quick."""
-    if text.count(b"\n", 0, _LOOKED_AT) > _LOOKED_AT // _LONG_LINE:
-        return np.flatnonzero(np.frombuffer(text, np.uint8, size) == _LF)
-    ends, at = [], text.find(b"\n", 0, size)
-    while at >= 0:
-        ends.append(at)
-        at = text.find(b"\n", at + 1, size)
-    return np.array(ends, np.int64)
-
-
-def _head(source: Source) -> int:
-    """Where the first line begins."""
-    return len(_BOM) if source.size >= len(_BOM) and source.read(0, len(_BOM)) == _BOM else 0
-
-
-def _rest_of_line(source: Source, at: int) -> bytes:
-    """What is from `at` to the next line end, with it, or to the end of the shard."""
-    pieces, more = [b""], _MORE
-    while at < source.size:
-        piece = source.read(at, min(more, source.size - at))
-        end = piece.find(b"\n") + 1
-        pieces.append(piece[: end or len(piece)])
-        if end:
-            break
-        at, more = at + len(piece), more * 2
-    return b"".join(pieces)
-
-
-def _not_blank(text: bytes, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    keep: npt.NDArray[np.bool_] = starts < stops
-    suspects = np.flatnonzero(keep)
-    suspects = suspects[np.frombuffer(text, np.uint8)[starts[suspects]] <= ord(" ")]
-    for line in suspects.tolist():
-        keep[line] = bool(text[starts[line] : stops[line]].strip(b" \t\r"))
-    return keep
 
 
 def _deep_lines(lines: Lines) -> frozenset[int]:
@@ -123,13 +59,18 @@ class JsonlFormat:
     """The format. Stateless."""
 
     name = "jsonl"
-    suffixes = (".jsonl", ".ndjson")
+    suffixes = with_compressed(".jsonl", ".ndjson")
     typed = False
 
     def measure(self, total_bytes: int) -> Measure:
         return "rows" if total_bytes < COUNTED_BYTES else "bytes"
 
     def units(self, source: Source, measure: Measure, unit_bytes: int, block_bytes: int) -> Sequence[UnitSpan]:
+        if (codec := codec_of(source.name)) is not None:
+            if measure == "bytes":
+                return [UnitSpan(0, source.size, 0, source.size, min(block_bytes, unit_bytes), FROM_START)]
+            rows, nbytes = _counted(Inflated(source, codec))
+            return [UnitSpan(0, source.size, 0, rows, rows_per_block(rows, nbytes, block_bytes), IN_ORDER)]
         if measure == "bytes":
             edges = [*range(0, source.size, unit_bytes), source.size]
             return [UnitSpan(a, b, 0, b - a, min(block_bytes, unit_bytes)) for a, b in pairwise(edges)]
@@ -142,8 +83,10 @@ class JsonlFormat:
         return units
 
     def look(self, source: Source, unit: Any, block_bytes: int, columns: Collection[str] | None) -> pa.Schema:
-        start, stop = _block_of(unit, 0)
-        lines = lines_of(source, start, stop)
+        if (codec := codec_of(source.name)) is not None:
+            lines, _ = _next(LineScan(Inflated(source, codec)), unit)
+        else:
+            lines = lines_of(source, *_block_of(unit, 0))
         values: dict[str, list[Any]] = {}
         decode = msgspec.json.Decoder(dict[str, Any]).decode
         view, base, deep = memoryview(lines.text), lines.base, _deep_lines(lines)
@@ -160,7 +103,23 @@ class JsonlFormat:
         return pa.schema([looked_type(found, key) for key, found in values.items()])
 
     def decoder(self, schema: pa.Schema, required: Collection[str], pool: Pool) -> "JsonlDecoder":
-        return JsonlDecoder(schema)
+        return JsonlDecoder(schema, pool)
+
+
+def _counted(stream: Inflated) -> tuple[int, int]:
+    """Rows and bytes that come out of a compressed shard."""
+    scan, rows, nbytes, last = LineScan(stream), 0, 0, False
+    while not last:
+        lines, last = scan.up_to((scan.at + 1) << 20)
+        rows, nbytes = rows + len(lines.starts), nbytes + len(lines.text)
+    return rows, nbytes
+
+
+def _next(scan: LineScan, unit: Any) -> tuple[Lines, bool]:
+    """The next row block of a compressed shard, and whether it is the last."""
+    if unit["entry"] == FROM_START:
+        return scan.up_to((scan.at + 1) * int(unit["block"]))
+    return scan.rows(span_of(unit, scan.at)[1])
 
 
 def _block_of(unit: Any, block: int) -> tuple[int, int]:
@@ -172,10 +131,8 @@ def _block_of(unit: Any, block: int) -> tuple[int, int]:
 class JsonlDecoder:
     """Decodes lines to the columns of a schema."""
 
-    in_order = False
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
+    def __init__(self, schema: pa.Schema, pool: Pool) -> None:
+        self._schema, self._pool = schema, pool
         names = [f"f{n}" for n in range(len(schema))]  # a column may have a name that no attribute can have
         self._columns = list(zip(names, [_conversion(field) for field in schema], strict=True))
         fields = [
@@ -192,10 +149,22 @@ class JsonlDecoder:
         self._plain = trusts(schema)
 
     def read(self, source: Source, unit: Any, blocks: range) -> Sequence[Decoded]:
-        return [self._block(source, unit, block) for block in blocks]
+        if (codec := codec_of(source.name)) is None:
+            return [self._block(block, lines_of(source, *_block_of(unit, block))) for block in blocks]
+        key = (source.where, int(unit["start"]))
+        scan = self._pool.take(key, blocks.start) or LineScan(Inflated(source, codec))
+        decoded, last = list[Decoded](), False
+        while scan.at < blocks.stop and not last:
+            number = scan.at
+            lines, last = _next(scan, unit)
+            if number >= blocks.start - _PASSED:
+                decoded.append(self._block(number, lines, last))
+        if not last:
+            self._pool.put(key, scan)
+        behind = range(max(scan.at, blocks.start), blocks.stop)
+        return [*decoded, *(self._block(number, NO_LINES, True) for number in behind)]
 
-    def _block(self, source: Source, unit: Any, block: int) -> Decoded:
-        lines = lines_of(source, *_block_of(unit, block))
+    def _block(self, block: int, lines: Lines, last: bool = False) -> Decoded:
         decode, view, nothing = self._decode, memoryview(lines.text), self._line()
         records: list[Any] = []
         bad: dict[int, str] = {}
@@ -209,7 +178,7 @@ class JsonlDecoder:
         if self._plain:
             plain = read_plain(lines.text, places, ends, self._schema, lambda: sound() and not _deep_lines(lines))
             if plain is not None:
-                return Decoded(block, batch_of(plain, len(starts), self._schema), lines.starts, {})
+                return Decoded(block, batch_of(plain, len(starts), self._schema), lines.starts, {}, last)
         deep = _deep_lines(lines)
         for a, b in zip(starts, stops, strict=True):
             try:
@@ -227,20 +196,30 @@ class JsonlDecoder:
             arrays.append(array)
             for row, reason in misfits.items():
                 bad.setdefault(row, f"column {self._schema.field(n).name!r}: {reason}")
-        return Decoded(block, batch_of(arrays, len(records), self._schema), lines.starts, bad)
+        return Decoded(block, batch_of(arrays, len(records), self._schema), lines.starts, bad, last)
 
     def ranges(self, source: Source, unit: Any, blocks: range) -> Sequence[tuple[int, int]]:
+        if codec_of(source.name) is not None:
+            return [(0, source.size)] if unit["entry"] == IN_ORDER else []
         start, stop = _block_of(unit, blocks[0])[0], _block_of(unit, blocks[-1])[1]
-        return [(max(start - 1, 0), min(stop + _MORE, source.size))]
+        return [(max(start - 1, 0), min(stop + MORE, source.size))]
 
     def row_name(self, source: Source, row: int) -> str:
         """The number of the line, from 1 on, and its byte offset; far behind only that, since lines must be counted."""
         if row > _LINES_BYTES:
             return f"byte {row:,}"
-        step, line = 1 << 22, 1
-        for at in range(0, row, step):
-            line += source.read(at, min(step, row - at)).count(b"\n")
-        return f"line {line:,} (byte {row:,})"
+        if (codec := codec_of(source.name)) is not None:
+            return f"line {_lines_before(row, Inflated(source, codec).read) + 1:,} (byte {row:,} of what comes out of it)"
+        pieces = (source.read(at, min(_STEP, row - at)) for at in range(0, row, _STEP))
+        return f"line {_lines_before(row, lambda: next(pieces, b'')) + 1:,} (byte {row:,})"
+
+
+def _lines_before(row: int, read: Callable[[], bytes]) -> int:
+    """Lines that end before a byte."""
+    lines = 0
+    while row > 0 and (piece := read()):
+        lines, row = lines + piece.count(b"\n", 0, row), row - len(piece)
+    return lines
 
 
 def _reason(error: msgspec.MsgspecError) -> str:

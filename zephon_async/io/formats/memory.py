@@ -37,8 +37,6 @@ class MemoryFormat:
 class MemoryDecoder:
     """Slices tables."""
 
-    in_order = False
-
     def __init__(self, schema: pa.Schema, required: Collection[str]) -> None:
         self._schema, self._required = schema, required
 

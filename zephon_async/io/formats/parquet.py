@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from zephon_async.errors import ShardError
+from zephon_async.io.catalog import IN_ORDER
 from zephon_async.io.conform import conform
 from zephon_async.io.formats.base import Decoded, Measure, UnitSpan, check_columns, looked, rows_of, rows_per_block, span_of
 from zephon_async.io.pool import Pool
@@ -62,7 +63,7 @@ class ParquetFormat:
         for number in range(footer.num_row_groups):
             group = footer.row_group(number)
             block = rows_per_block(group.num_rows, group.total_byte_size, block_bytes)
-            units.append(UnitSpan(number, number + 1, first, group.num_rows, block))
+            units.append(UnitSpan(number, number + 1, first, group.num_rows, block, IN_ORDER))
             first += group.num_rows
         return units
 
@@ -102,8 +103,6 @@ class _Scan:
 
 class ParquetDecoder:
     """Reads row blocks of row groups."""
-
-    in_order = True
 
     def __init__(self, schema: pa.Schema, required: Collection[str], pool: Pool) -> None:
         self._schema, self._required, self._pool = schema, required, pool

@@ -23,6 +23,10 @@ class Source(Protocol):
         """What messages call it: "dataset 'wiki', shard 'a.jsonl'"."""
 
     @property
+    def name(self) -> str:
+        """Of the shard, relative to the root of its dataset."""
+
+    @property
     def size(self) -> int:
         """In bytes."""
 

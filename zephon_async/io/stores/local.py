@@ -27,6 +27,7 @@ class LocalSource:
     """One local file."""
 
     where: str
+    name: str
     path: str
     size: int
     tag: str
@@ -94,7 +95,7 @@ class LocalStore:
         return Shard(name, status.st_size, str(status.st_mtime_ns))
 
     def open(self, dataset: str, shard: Shard, access: object = None) -> LocalSource:
-        return LocalSource(f"dataset {dataset!r}, shard {shard.name!r}", self._path(shard.name), shard.size, shard.tag)
+        return LocalSource(f"dataset {dataset!r}, shard {shard.name!r}", shard.name, self._path(shard.name), shard.size, shard.tag)
 
     def _path(self, name: str) -> str:
         return os.path.join(self.root, *name.split("/"))

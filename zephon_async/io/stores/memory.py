@@ -14,6 +14,7 @@ class TableSource:
     """One in-memory shard."""
 
     where: str
+    name: str
     size: int
     table: pa.Table
 
@@ -39,4 +40,4 @@ class MemoryStore:
         return Shard(name, sum(int(logical_bytes(chunk).sum()) for column in columns for chunk in column.chunks), "")
 
     def open(self, dataset: str, shard: Shard, access: object = None) -> TableSource:
-        return TableSource(f"dataset {dataset!r}, shard {shard.name!r}", shard.size, self.tables[shard.name])
+        return TableSource(f"dataset {dataset!r}, shard {shard.name!r}", shard.name, shard.size, self.tables[shard.name])
