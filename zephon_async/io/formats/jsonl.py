@@ -67,7 +67,7 @@ class JsonlFormat:
 
     def units(self, source: Source, measure: Measure, unit_bytes: int, block_bytes: int) -> Sequence[UnitSpan]:
         if (codec := codec_of(source.name)) is not None:
-            if measure == "bytes":
+            if measure == "bytes" and source.size:
                 return [UnitSpan(0, source.size, 0, source.size, min(block_bytes, unit_bytes), FROM_START)]
             rows, nbytes = _counted(Inflated(source, codec))
             return [UnitSpan(0, source.size, 0, rows, rows_per_block(rows, nbytes, block_bytes), IN_ORDER)]
