@@ -21,7 +21,7 @@ from zephon_async.io import Dataset, InMemoryShard
 from zephon_async.kinds import json_field
 
 CASES = Path(__file__).parent.parent / "cases"
-SUFFIXES = ".arrow .feather .ipc .jsonl .ndjson .parquet .pq"
+SUFFIXES = ".arrow .feather .ipc .jsonl .ndjson .parquet .pq, behind those of lines also .gz .zst .zstd .bz2 .xz"
 
 
 def files(folder: Path, *names: str) -> None:
@@ -171,7 +171,7 @@ def test_a_name_that_is_not_utf_8(tmp_path: Path) -> None:
 
 
 JSON = "; if a .json file is one JSON object a line, "
-COMPRESSED = "; compressed files are not read yet: unpack them, or use Parquet, which is compressed inside"
+COMPRESSED = "; a file that is compressed as a whole is only read where it is lines: unpack it"
 
 
 @pytest.mark.parametrize(
@@ -181,18 +181,18 @@ COMPRESSED = "; compressed files are not read yet: unpack them, or use Parquet, 
         ("*.jsonl", "the pattern '*.jsonl' matches nothing (seen from {here})"),
         ("no/*", "the pattern 'no/*' matches nothing: there is no folder 'no' (seen from {here})"),
         ("b.json", f"ignored: 'b.json'{JSON}format='jsonl' reads it"),
-        ("c", f"ignored: 'x.jsonl.gz'{COMPRESSED}"),
-        ("c/*", f"ignored: 'x.jsonl.gz'{COMPRESSED}"),
-        ("c/x.jsonl.gz", f"ignored: 'x.jsonl.gz'{COMPRESSED}"),
+        ("c", f"ignored: 'x.parquet.gz'{COMPRESSED}"),
+        ("c/*", f"ignored: 'x.parquet.gz'{COMPRESSED}"),
+        ("c/x.parquet.gz", f"ignored: 'x.parquet.gz'{COMPRESSED}"),
     ],
 )
 def test_what_to_do_where_there_is_nothing(path: str, said_of_it: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files(tmp_path, "b.json", "c/x.jsonl.gz")
+    files(tmp_path, "b.json", "c/x.parquet.gz")
     monkeypatch.chdir(tmp_path)
     assert said(lambda: Dataset.from_path("d", path)).endswith(said_of_it.format(here=tmp_path))
     assert Dataset.from_path("d", "b.json", format="jsonl").shard_count() == 1
-    refused = f"dataset 'd': 'c/x.jsonl.gz' cannot be read as jsonl, going by its name{COMPRESSED}"
-    assert said(lambda: Dataset.from_path("d", "c/x.jsonl.gz", format="jsonl")) == refused
+    refused = f"dataset 'd': 'c/x.parquet.gz' cannot be read as parquet, going by its name{COMPRESSED}"
+    assert said(lambda: Dataset.from_path("d", "c/x.parquet.gz", format="parquet")) == refused
 
 
 def test_what_is_said_where_there_is_nothing(tmp_path: Path) -> None:

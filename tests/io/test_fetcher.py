@@ -66,7 +66,7 @@ class Reader:
     """One dataset of five units in one shard, measured in rows or in bytes."""
 
     def __init__(self, elsewhere: Elsewhere, measure: str) -> None:
-        rows = [(0, u * UNIT_BYTES, (u + 1) * UNIT_BYTES, 0, UNIT_BYTES, UNIT_BYTES // BLOCKS) for u in range(5)]
+        rows = [(0, u * UNIT_BYTES, (u + 1) * UNIT_BYTES, 0, UNIT_BYTES, UNIT_BYTES // BLOCKS, 0) for u in range(5)]
         catalog = Catalog("d", "made", (Shard("s", len(BODY), "t"),), np.array(rows, UNIT), measure)  # type: ignore[arg-type]
         self.datasets = [SimpleNamespace(catalog=lambda: catalog)]
         self._elsewhere = elsewhere
@@ -79,7 +79,9 @@ class Reader:
         def of(offset: int, length: int) -> Range:
             return Range("s", Place("made://"), Object("s", len(BODY), "t"), offset, length)
 
-        return SimpleNamespace(where="s", size=len(BODY), read=read, range=of, tail=lambda length: BODY[-length:], keep=bytes)
+        return SimpleNamespace(
+            where="s", name="s", size=len(BODY), read=read, range=of, tail=lambda length: BODY[-length:], keep=bytes
+        )
 
     def ranges(self, dataset: int, unit: int, blocks: range) -> list[tuple[int, int]]:
         return [(unit * UNIT_BYTES + blocks[0] * 100, unit * UNIT_BYTES + (blocks[-1] + 1) * 100)]

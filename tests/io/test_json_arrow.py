@@ -70,7 +70,7 @@ WAYS = [
 class Text:
     """Bytes as a source."""
 
-    where = "text"
+    where = name = "text"
 
     def __init__(self, text: bytes) -> None:
         self._text, self.size = text, len(text)

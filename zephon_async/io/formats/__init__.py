@@ -13,7 +13,7 @@ from typing import cast
 
 from zephon_async.errors import DatasetError, RecipeError
 from zephon_async.io.formats.base import Decoded, Decoder, Format, Measure, UnitSpan, reading
-from zephon_async.io.formats.inflate import with_compressed
+from zephon_async.io.formats.inflate import COMPRESSED, with_compressed
 
 __all__ = ["Decoded", "Decoder", "Format", "Measure", "UnitSpan", "find_format", "pick_shards", "reading"]
 
@@ -26,7 +26,7 @@ _TABLE = {  # name: (suffixes, module, in which the format is FORMAT)
 
 
 _COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".lz4", ".br", ".zip", ".tgz")
-_NOT_UNPACKED = "; compressed files are read where they are lines of text with the suffixes above, others not: unpack them"
+_NOT_UNPACKED = "; a file that is compressed as a whole is only read where it is lines: unpack it"
 
 
 @lru_cache(maxsize=1)
@@ -85,9 +85,14 @@ def pick_shards(path: str, names: Iterable[str], form: str | None, explicit: boo
     if picked not in found:
         wanted = f"no shard of the format {form!r}" if form else "no shard"
         raise DatasetError(
-            f"{path!r} holds {wanted}; known suffixes: {' '.join(sorted(known))}{_seen(unknown, found)}{_hints(unknown, explicit)}"
+            f"{path!r} holds {wanted}; known suffixes: {_listed(known)}{_seen(unknown, found)}{_hints(unknown, explicit)}"
         )
     return picked, found[picked]
+
+
+def _listed(suffixes: Iterable[str]) -> str:
+    plain = sorted(suffix for suffix in suffixes if not suffix.endswith(COMPRESSED))
+    return f"{' '.join(plain)}, behind those of lines also {' '.join(COMPRESSED)}"
 
 
 def _is_closed(name: str, form: str) -> bool:

@@ -83,6 +83,9 @@ _CODECS = {
 }
 
 
+COMPRESSED = tuple(_CODECS)
+
+
 def with_compressed(*suffixes: str) -> tuple[str, ...]:
     """Suffixes, and those that the same has when it is compressed."""
     return tuple(suffix + compressed for suffix in suffixes for compressed in ("", *_CODECS))

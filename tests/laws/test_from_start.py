@@ -1,0 +1,97 @@
+"""Units that are read from their start, of unknown numbers of row blocks: each row once, in one order, for all."""
+
+import gzip
+import random
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource, global_digest
+from zephon_async.io.formats import jsonl
+
+SIZES = (400, 1, 90, 0, 333, 50, 700)  # rows of each shard
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(jsonl, "COUNTED_BYTES", 0)
+    chance = random.Random(1)
+    for shard, rows in enumerate(SIZES):
+        lines = [b'{"n": %d, "text": "%s"}\n' % (shard * 1_000 + n, b"x" * chance.randint(0, 60)) for n in range(rows)]
+        (tmp_path / f"{shard}.jsonl.gz").write_bytes(gzip.compress(b"".join(lines)))
+    return tmp_path
+
+
+def pipeline(folder: Path, source: dict[str, Any] | None = None, **options: Any) -> Pipeline:
+    made = Dataset.from_path("d", folder, block_bytes=2_000)
+    mixed = StaticMixtureWorkSource([made], {"d": 1}, **{"seed": 3, "unit": "samples", **(source or {})})
+    return Pipeline(mixed).options(**{"lanes": 3, "workers": 2, "on_end": "pad", **options}).batch(4)
+
+
+def numbers(batches: Any) -> list[int]:
+    return [n for batch in batches for n, real in zip(batch.to_pylist("n"), batch.mask.tolist(), strict=True) if real]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("lanes", [1, 3, 16])
+def test_each_row_comes_once_an_epoch(lanes: int, shuffle: bool, folder: Path) -> None:
+    with pipeline(folder, {"epochs": 2, "shuffle": shuffle}, lanes=lanes) as run:
+        found = numbers(run)
+    assert Counter(found) == {shard * 1_000 + n: 2 for shard, rows in enumerate(SIZES) for n in range(rows)}
+    if lanes == 1 and not shuffle:
+        assert found == sorted(found[: len(found) // 2]) * 2
+
+
+def test_lanes_share_one_shard_evenly(folder: Path) -> None:
+    text = b"".join(b'{"n": %d}\n' % n for n in range(8_000))
+    (folder / "one").mkdir()
+    (folder / "one" / "a.jsonl.gz").write_bytes(gzip.compress(text))
+    counts = Counter[int]()
+    with pipeline(folder / "one", lanes=8) as run:
+        for batch in run:
+            counts[batch.lane] += int(batch.mask.sum())
+    assert sum(counts.values()) == 8_000
+    assert all(850 < count < 1_150 for count in counts.values()), counts
+
+
+def digests(run: Any) -> list[str]:
+    return [global_digest([batch]) for batch in run]
+
+
+def test_the_order_is_that_of_nothing_but_the_recipe(folder: Path) -> None:
+    with pipeline(folder) as run:
+        expected = digests(run)
+    for options in (
+        {"runner": "inline"},
+        {"workers": 4, "chunk_rows": 3},
+        {"read_ahead": 1, "prefetch": 1},
+        {"memory_budget": "4MiB"},
+    ):
+        with pipeline(folder, **options) as run:
+            assert digests(run) == expected, options
+
+
+@pytest.mark.parametrize("taken", [1, 2, 7, 40, 90])
+def test_a_run_that_was_stopped_goes_on(taken: int, folder: Path) -> None:
+    with pipeline(folder) as run:
+        expected = digests(run)
+    with pipeline(folder) as run:
+        begun = digests(islice(run, taken))
+        state = run.checkpoint()
+    with pipeline(folder) as run:
+        assert [*begun, *digests(run.restore(state))] == expected
+
+
+def test_ranks_share_them(folder: Path) -> None:
+    endless = {"epochs": None}
+    with pipeline(folder, endless, lanes=4) as run:
+        expected = digests(islice(run, 80))
+    found: list[list[str]] = []
+    for rank in range(2):
+        with pipeline(folder, endless, lanes=4, dp_size=2, dp_rank=rank) as run:
+            found.append(digests(islice(run, 40)))
+    steps = [each[2 * n : 2 * n + 2] for n in range(20) for each in found]
+    assert [digest for step in steps for digest in step] == expected
