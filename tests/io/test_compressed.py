@@ -4,12 +4,14 @@ import bz2
 import gzip
 import json
 import lzma
+import random
 import struct
 import sys
 import zlib
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -180,7 +182,6 @@ def test_a_line_without_end_does_not_fill_the_memory(tmp_path: Path, monkeypatch
 
 def test_more_than_can_be_meant_is_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inflate, "MOST_RATIO", 50)
-    monkeypatch.setattr(inflate, "_SOME", 1_000)
     body = WAYS[".zst"](b'{"n": 1}\n' * 100_000)
     with pytest.raises(ShardError, match="more than 50 bytes come out of a byte of it"):
         whole(of(tmp_path, body, ".zst"))
@@ -249,3 +250,33 @@ def test_missing_columns_and_types_are_found(tmp_path: Path, counted: bool) -> N
     text = b"".join(json.dumps(row).encode() + b"\n" for row in ({"a": 1}, {"a": None, "b": "x"}, {"b": "y", "c": [1, 2]}))
     found: list[dict[str, Any]] = whole(of(tmp_path, WAYS[".zst"](text), ".zst")).rows
     assert found == [{"a": 1, "b": None, "c": None}, {"a": None, "b": "x", "c": None}, {"a": None, "b": "y", "c": [1, 2]}]
+
+
+def test_a_shard_that_wants_too_much_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inflate, "_MOST_MEMORY", 1 << 16)
+    with pytest.raises(ShardError, match="cannot be decompressed as xz: Memory usage limit exceeded"):
+        whole(of(tmp_path, WAYS[".xz"](b'{"n": 1}\n'), ".xz"))
+
+
+@pytest.mark.usefixtures("counted")
+def test_a_shard_that_stands_open_is_read_on_from_the_source_that_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a run has fetched of it may be dropped meanwhile, and fetched anew for another source."""
+    monkeypatch.setattr(inflate, "_TAKEN", 100)
+    chance = random.Random(1)
+    text = b"".join(b'{"text": "%s"}\n' % chance.randbytes(50).hex().encode() for _ in range(60))
+    dataset = of(tmp_path, WAYS[".gz"](text), ".gz", block_bytes=600)
+    reader, sources = Reader([dataset], schema_of(dataset), ones), [dataset.open(0) for _ in range(2)]
+    read = [0, 0]
+
+    def counting(of: int) -> Any:
+        def noted(offset: int, length: int) -> bytes:
+            read[of] += length
+            return sources[of].read(offset, length)
+
+        return SimpleNamespace(where=sources[of].where, name=sources[of].name, size=sources[of].size, read=noted)
+
+    reader.read_several(0, 0, range(1), counting(0))
+    before = read[0]
+    reader.read_several(0, 0, range(1, 9), counting(1))
+    assert read[0] == before
+    assert read[1] > 0

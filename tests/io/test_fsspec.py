@@ -356,7 +356,8 @@ def test_a_cancelled_wait_ends_at_once_and_its_call_disturbs_nobody(made_blockin
     assert not [path for _, path, _ in tree.calls if path == "bucket/left"]
 
 
-def test_calls_that_wait_when_it_is_closed_are_told(made_blocking: Callable[[Tree], None]) -> None:
+def stuck_reads(made_blocking: Callable[[Tree], None]) -> tuple[threading.Event, threading.Event]:
+    """A tree whose reads wait: set when one has begun, and to be set for them to go on."""
     begun, go_on = threading.Event(), threading.Event()
 
     def stop(method: str, path: str) -> None:
@@ -365,6 +366,11 @@ def test_calls_that_wait_when_it_is_closed_are_told(made_blocking: Callable[[Tre
             go_on.wait(PATIENCE_S)
 
     made_blocking(Tree({"bucket/a": BODY}, fault=stop))
+    return begun, go_on
+
+
+def test_calls_that_wait_when_it_is_closed_are_told(made_blocking: Callable[[Tree], None]) -> None:
+    begun, go_on = stuck_reads(made_blocking)
 
     async def use(connection: Connection) -> list[Any]:
         reads = [asyncio.create_task(read(connection, "a", n, 1)) for n in range(3)]
@@ -384,14 +390,7 @@ def test_a_thread_that_does_not_come_back_is_named(
     made_blocking: Callable[[Tree], None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("zephon_async.io.stores.calls.CLOSE_S", 0.01)
-    begun, go_on = threading.Event(), threading.Event()
-
-    def stop(method: str, path: str) -> None:
-        if method == "cat_file":
-            begun.set()
-            go_on.wait(PATIENCE_S)
-
-    made_blocking(Tree({"bucket/a": BODY}, fault=stop))
+    begun, go_on = stuck_reads(made_blocking)
 
     async def use(connection: Connection) -> None:
         reading = asyncio.create_task(read(connection, "a", 0, 1))

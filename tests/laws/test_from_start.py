@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests.system.fake_s3 import FakeS3
 from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource, global_digest
-from zephon_async.io.formats import jsonl
+from zephon_async.io import Blocks, catalog
+from zephon_async.io.formats import inflate, jsonl
+from zephon_async.io.formats.inflate import Inflated
 
 SIZES = (400, 1, 90, 0, 333, 50, 700)  # rows of each shard
 
@@ -25,8 +28,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def pipeline(folder: Path, source: dict[str, Any] | None = None, **options: Any) -> Pipeline:
-    made = Dataset.from_path("d", folder, block_bytes=2_000)
+def pipeline(folder: Any, source: dict[str, Any] | None = None, storage: dict[str, Any] | None = None, **options: Any) -> Pipeline:
+    made = Dataset.from_path("d", folder, block_bytes=2_000, storage_options=storage)
     mixed = StaticMixtureWorkSource([made], {"d": 1}, **{"seed": 3, "unit": "samples", **(source or {})})
     return Pipeline(mixed).options(**{"lanes": 3, "workers": 2, "on_end": "pad", **options}).batch(4)
 
@@ -55,6 +58,41 @@ def test_lanes_share_one_shard_evenly(folder: Path) -> None:
             counts[batch.lane] += int(batch.mask.sum())
     assert sum(counts.values()) == 8_000
     assert all(850 < count < 1_150 for count in counts.values()), counts
+
+
+def test_all_is_read_that_may_come_out_of_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are as many row blocks as a shard of the greatest ratio has."""
+    body = gzip.compress(b'{"n": 1}\n' * 60_000)
+    monkeypatch.setattr(jsonl, "COUNTED_BYTES", 0)
+    ratio = 60_000 * 9 // len(body) + 1
+    monkeypatch.setattr(catalog, "MOST_RATIO", ratio)
+    monkeypatch.setattr(inflate, "MOST_RATIO", ratio)
+    (tmp_path / "a.jsonl.gz").write_bytes(body)
+    with pipeline(tmp_path) as run:
+        assert len(numbers(run)) == 60_000
+
+
+def test_a_shard_is_decompressed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind its end nothing is looked for, however far ahead is read, and nothing is kept of what is not there."""
+    begun, taken = list[str](), Inflated.__init__
+
+    def noted(self: Inflated, source: Any, *rest: Any) -> None:
+        begun.append(source.name)
+        taken(self, source, *rest)
+
+    made, blocks = Blocks.__init__, list[Blocks]()
+
+    def kept(self: Blocks, *arguments: Any) -> None:
+        blocks.append(self)
+        made(self, *arguments)
+
+    monkeypatch.setattr(Blocks, "__init__", kept)
+    with pipeline(folder, lanes=1) as run:
+        run.explain()
+        monkeypatch.setattr(Inflated, "__init__", noted)
+        assert len(numbers(run)) == sum(SIZES)
+        assert Counter(begun) == {f"{shard}.jsonl.gz": 1 for shard in range(len(SIZES))}
+        assert len(blocks[-1]._kept) <= len(SIZES)
 
 
 def digests(run: Any) -> list[str]:
@@ -95,3 +133,18 @@ def test_ranks_share_them(folder: Path) -> None:
             found.append(digests(islice(run, 40)))
     steps = [each[2 * n : 2 * n + 2] for n in range(20) for each in found]
     assert [digest for step in steps for digest in step] == expected
+
+
+def test_from_a_store_that_is_far_away(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with pipeline(folder) as run:
+        expected = digests(run)
+    cache = {"cache": {"enabled": True, "root": str(tmp_path_factory.mktemp("cache")), "limit": 1 << 26}}
+    with FakeS3() as store:
+        for path in folder.iterdir():
+            store.put(f"d/{path.name}", path.read_bytes())
+        for options in ({}, {"io_options": cache}, {"io_options": cache}):
+            before = len(store.requests)
+            with pipeline(f"{store.root}d", storage=store.options, **options) as run:
+                assert digests(run) == expected
+                assert run.statistics().held_bytes < 1 << 20
+        assert [request.key for request in store.requests[before:] if request.key and request.method == "GET"] == []

@@ -13,9 +13,7 @@ from zephon_async.operators import Operator
 
 _CACHE = 4  # one part in so many of the budget is for row blocks
 _OPEN = 4  # and of what is over the need one in so many, at most, for units that stand open: ...
-_OPEN_BYTES = (
-    4 << 20
-)  # ... one of this size for each dataset of each lane, for they take turns, and the last would push out the next
+_OPEN_BYTES = 4 << 20  # ... one of this size for each dataset of each lane: they take turns, and each would push out the next
 _LEAST_OPEN_BYTES = 64 << 20
 _REMOTE = 2  # where shards are remote, as much again is for what was fetched and not decoded yet, if there is room;
 _REMEMBERED = 8  # of that one part in so many is for what was read to plan, and half of the rest for what is on its way
@@ -73,7 +71,10 @@ class Budget:
 
 
 def divide(budget_bytes: int, lanes: int, need: Need, datasets: int = 1, remote: bool = False) -> Budget:
-    """Divide a budget over `lanes` lanes. remote: whether shards are. Raises `RecipeError` where it is below what they need."""
+    """Divide a budget over `lanes` lanes, each of `datasets` datasets. remote: whether shards are.
+
+    Raises `RecipeError` where it is below what the lanes need.
+    """
     needed = lanes * need.bytes
     if needed > budget_bytes:
         raise RecipeError(

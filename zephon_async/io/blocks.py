@@ -49,6 +49,7 @@ class Blocks:
         self._left: OrderedDict[Key, Block] = OrderedDict()  # likewise
         self._left_bytes = 0
         self._flights: dict[Key, asyncio.Task[dict[int, Block]]] = {}
+        self._lasts: dict[tuple[int, int], int] = {}  # the last row block of a unit (dataset, unit), where that is found out
         self.forgets = False  # whether a block that was not left has had to go: then what is held outside of here is more than this
         self.hits = 0
         self.misses = 0
@@ -92,10 +93,11 @@ class Blocks:
     def prefetch(self, dataset: int, places: Sequence[tuple[int, int]], need: tuple[int, ...] = _NOW) -> None:
         """Start reading row blocks (unit, block), given in the order of their use, that are neither here nor under way.
 
-        Nothing is read until a quarter of the places, the last ones, need a read: neighbours of these are read in one go. If that
-        fails, `get` will try again and say so. What is needed later than now is read only while all that is being read has room in
-        the budget.
+        Nothing is read until a quarter of the places, the last ones, or two, need a read: neighbours of these are read in one
+        go. Of a unit that has ended before them nothing is read. If a read fails, `get` will try again and say so. What is needed
+        later than now is read only while all that is being read has room in the budget.
         """
+        places = [place for place in places if not self._is_behind(dataset, *place)]
         size, room = max(min(2, len(places)), len(places) // READS_AHEAD), len(places)
         if need != _NOW and self._largest:
             room = max(0, self.budget_bytes // self._largest - len(self._flights))
@@ -133,6 +135,11 @@ class Blocks:
         self._left.clear()
         self.bytes = self._left_bytes = 0
 
+    def _is_behind(self, dataset: int, unit: int, block: int) -> bool:
+        """Whether a row block lies behind the last one of its unit."""
+        last = self._lasts.get((dataset, unit))
+        return last is not None and block > last
+
     def _has(self, key: Key) -> bool:
         return key in self._kept or key in self._left or key in self._flights
 
@@ -150,6 +157,8 @@ class Blocks:
         if before is not None and self._reader.in_order(dataset, unit):
             await asyncio.wait([before])
         try:
+            if need != _NOW and self._is_behind(dataset, unit, blocks.start):
+                return {}
             if (fetcher := self.fetches(dataset)) is None:
                 found, _ = await self._run(lambda: _timed(self._reader, dataset, unit, blocks, None), need)
             else:
@@ -162,12 +171,15 @@ class Blocks:
         finally:
             for block in blocks:
                 self._flights.pop((dataset, unit, block), None)
+        if lasts := [number for number, block in found.items() if block.last]:
+            self._lasts[dataset, unit] = min(lasts)
         for number, passed in found.items():
             key = (dataset, unit, number)
             if number not in blocks and not self._has(key) and self.held_bytes + passed.nbytes <= self.budget_bytes:
                 self._keep(key, passed, last=False)
         for number in blocks:
-            self._keep((dataset, unit, number), found[number])
+            if not self._is_behind(dataset, unit, number):
+                self._keep((dataset, unit, number), found[number])
         return found
 
     def _keep(self, key: Key, block: Block, last: bool = True) -> None:

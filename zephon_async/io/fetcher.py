@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from zephon_async.io.access import NOW, Access, Range
-from zephon_async.io.catalog import Catalog
+from zephon_async.io.catalog import FROM_START, Catalog
 from zephon_async.io.gate import Gate, Need
 from zephon_async.io.reader import Reader
 from zephon_async.io.remote import RemoteSource
@@ -178,7 +178,8 @@ class Fetcher:
         held = self._of(d, unit)
         held.users += 1
         try:
-            waits = [self._extent(held, d, unit, range(block, block + 1), need).fetched for block in blocks]
+            fetched = () if self._unknown(d, unit) else blocks
+            waits = [self._extent(held, d, unit, range(block, block + 1), need).fetched for block in fetched]
             flights = {flight for flight in waits if flight is not None}
             if flights:
                 await asyncio.wait(flights)  # who gives up must not spoil it for others
@@ -203,7 +204,7 @@ class Fetcher:
         runs: list[tuple[int, range]] = []
         before = -1
         for unit, block in places:
-            if in_rows and unit == before:
+            if (in_rows and unit == before) or self._unknown(d, unit):
                 continue
             before, held = unit, self._held.get((d, unit))
             if held is not None and (extent := held.covering(range(block, block + 1))) is not None:
@@ -241,6 +242,10 @@ class Fetcher:
         self._spill.close()
 
     # ------------------------------------------------------------------------------------------------------------------------
+
+    def _unknown(self, d: int, unit: int) -> bool:
+        """Whether nobody knows which bytes a row block is decoded from: whoever decodes it reads them."""
+        return bool(self._reader.datasets[d].catalog().units["entry"][unit] == FROM_START)
 
     def _of(self, d: int, unit: int) -> Held:
         key = (d, unit)

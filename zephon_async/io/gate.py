@@ -22,7 +22,10 @@ _STEP = 1.5
 
 
 class Gate:
-    """Lets up to `limit` in at once, which is never above `most`, with `room_bytes` in all, or one that is larger."""
+    """Lets up to `limit` in at once, which is never above `most`, with `room_bytes` in all, or one that is larger.
+
+    inside_bytes: of those that are inside.
+    """
 
     def __init__(self, limit: int = AT_ONCE, most: int = MOST_AT_ONCE, room_bytes: int = 1 << 30) -> None:
         self.limit, self._most, self.room_bytes = limit, most, room_bytes

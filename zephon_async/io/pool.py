@@ -18,7 +18,9 @@ class Opened(Protocol):
     """A unit that stands at row block `at` and holds `nbytes`."""
 
     at: int
-    nbytes: int
+
+    @property
+    def nbytes(self) -> int: ...
 
 
 class Pool:

@@ -61,6 +61,8 @@ class Counted:
 
 
 class _Unopened:
+    """In the place of a connection, while that is opened."""
+
     streams = False
 
 

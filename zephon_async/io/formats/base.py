@@ -62,7 +62,8 @@ class Decoder(Protocol):
     def ranges(self, source: Source, unit: Any, blocks: range) -> Sequence[tuple[int, int]]:
         """Where the bytes lie, (begin, end), that row blocks of a unit are decoded from: what is fetched before they are read.
 
-        What is read beside them is waited for. Of a unit measured in rows all row blocks are asked for at once.
+        What is read beside them is waited for. Of a unit measured in rows all row blocks are asked for at once; of one of which
+        their number is not known (FROM_START) it is not asked.
         """
 
     def row_name(self, source: Source, row: int) -> str:

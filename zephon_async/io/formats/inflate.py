@@ -18,7 +18,7 @@ from zephon_async.io.catalog import MOST_RATIO
 from zephon_async.io.stores import Source
 
 _TAKEN, _GIVEN = 1 << 22, 1 << 20  # bytes that are read at once, and that come out at once
-_SOME = 1 << 20  # bytes that may come out whatever went in
+_MOST_MEMORY = 1 << 28  # bytes, of a decompressor of xz: a shard says how much it wants
 
 
 class _Decompressor(Protocol):
@@ -79,7 +79,7 @@ _CODECS = {
     ".zst": _ZSTD,
     ".zstd": _ZSTD,
     ".bz2": Codec("bzip2", bz2.BZ2Decompressor, 4 << 20, False),
-    ".xz": Codec("xz", lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ), 8 << 20, True),
+    ".xz": Codec("xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_MEMORY), 8 << 20, True),
 }
 
 
@@ -109,6 +109,10 @@ class Inflated:
         if codec is _ZSTD:
             self._broken = (*self._broken, _zstd().ZstdError)
 
+    def turn_to(self, source: Source) -> None:
+        """Read on from another source of the same bytes."""
+        self._source = source
+
     def read(self) -> bytes:
         """The next piece; an empty one at the end. Raises `ShardError` where it is broken, or is cut short."""
         while True:
@@ -125,7 +129,7 @@ class Inflated:
             if self._member.eof:
                 self._input, self._member = self._member.unused_data, None
             self._came_out += len(piece)
-            if self._came_out > MOST_RATIO * self._at + _SOME:
+            if self._came_out > MOST_RATIO * self._at:
                 raise ShardError(f"{self.where}: more than {MOST_RATIO:,} bytes come out of a byte of it: it is not what it seems")
             if piece:
                 return piece

@@ -153,6 +153,7 @@ class JsonlDecoder:
             return [self._block(block, lines_of(source, *_block_of(unit, block))) for block in blocks]
         key = (source.where, int(unit["start"]))
         scan = self._pool.take(key, blocks.start) or LineScan(Inflated(source, codec))
+        scan.turn_to(source)
         decoded, last = list[Decoded](), False
         while scan.at < blocks.stop and not last:
             number = scan.at
@@ -200,7 +201,7 @@ class JsonlDecoder:
 
     def ranges(self, source: Source, unit: Any, blocks: range) -> Sequence[tuple[int, int]]:
         if codec_of(source.name) is not None:
-            return [(0, source.size)] if unit["entry"] == IN_ORDER else []
+            return [(0, source.size)]
         start, stop = _block_of(unit, blocks[0])[0], _block_of(unit, blocks[-1])[1]
         return [(max(start - 1, 0), min(stop + MORE, source.size))]
 

@@ -107,7 +107,12 @@ class LineScan:
         self._text, self._base = b"", 0  # what has come out and was not given, from where on
         self._ends = np.empty(0, np.int64)  # of the lines in it
         self._over = False  # nothing more comes
-        self.nbytes = stream.nbytes
+        self.turn_to = stream.turn_to
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds."""
+        return self._stream.nbytes + len(self._text)
 
     def up_to(self, stop: int) -> tuple[Lines, bool]:
         """The next row block: the lines that begin before a byte of what comes out; and whether there is none behind them."""
