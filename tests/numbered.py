@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow as pa
 from tests.recipes import TOKENS
 from zephon_async import Batch, Dataset, Pipeline, StaticMixtureWorkSource
 from zephon_async.engine import Engine
+from zephon_async.engine.stats import Consumed
 
 NUMBERS = pa.schema([("n", pa.int64())])
 
@@ -65,6 +67,24 @@ def settle(pipeline: Pipeline) -> None:
             await asyncio.sleep(0)
 
     asyncio.run_coroutine_threadsafe(settled(), engine._loop).result(60)
+
+
+@contextmanager
+def held_by_the_loop(pipeline: Pipeline) -> Iterator[list[int]]:
+    """The bytes that a pipeline holds every millisecond, as its loop sees it: nothing is on its way from one place to another."""
+    engine, seen = engine_of(pipeline), [0]
+    assert engine._loop is not None
+
+    async def watch() -> None:
+        while True:
+            seen.append(engine.statistics(Consumed()).held_bytes)
+            await asyncio.sleep(0.001)
+
+    watching = asyncio.run_coroutine_threadsafe(watch(), engine._loop)
+    try:
+        yield seen
+    finally:
+        watching.cancel()
 
 
 def gated(may: threading.Event, entered: threading.Event) -> Pipeline:

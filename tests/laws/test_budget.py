@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.numbered import digests, packed, settle, source
+from tests.numbered import digests, held_by_the_loop, packed, settle, source
 from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource
 from zephon_async.errors import RecipeError
 from zephon_async.io import Blocks
@@ -93,13 +93,14 @@ def test_a_block_that_data_begins_again_in_is_not_left(monkeypatch: pytest.Monke
 def test_bytes_held_stay_under_it_while_a_consumer_is_slow(extra: float, chunk_rows: int, prefetch: int, runner: str) -> None:
     budget = int(needed(windowed("1KB", chunk_rows=chunk_rows)) * extra)
     with windowed(budget, chunk_rows=chunk_rows, prefetch=prefetch, runner=runner) as pipeline:
-        iterator, most = iter(pipeline), 0
-        for n in range(80):
-            next(iterator)
-            if n % 3 == 0:
-                settle(pipeline)
-            most = max(most, pipeline.statistics().held_bytes)
-        assert 0 < most <= budget
+        iterator = iter(pipeline)
+        next(iterator)
+        with held_by_the_loop(pipeline) as seen:
+            for n in range(80):
+                next(iterator)
+                if n % 3 == 0:
+                    settle(pipeline)
+        assert 0 < max(seen) <= budget
 
 
 def test_rows_larger_than_a_share_change_nothing_but_the_speed() -> None:

@@ -159,7 +159,7 @@ class Statistics:
     counts: by name, records, documents, rows or tokens that were left out or made up by the operators; also for rows that are not
         delivered in the end, such as `padding_tokens` of a padded row that is left over. `rows_left`: rows behind the last step.
     held_bytes: bytes held now: what comes or was fetched from a storage, row blocks that are kept or being read, rows on their way,
-        what accumulators hold, what is ready.
+        what accumulators hold, what is ready. What moves from one of these to another while they are counted may count twice.
     storage: by name, what remote shards have cost since the pipeline was started: `requests`, `bytes` of bodies, `retries`,
         `hedges` (slow reads that were made a second time), where there is a cache what that did, and of this iteration
         `fetched_twice`, units, or row blocks of them, that were fetched again since neither memory nor disk had room for them.
