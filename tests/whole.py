@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from zephon_async.io import FROM_START, Catalog, Dataset, Reader, dataset_schema, unify
+from zephon_async.errors import ShardError
+from zephon_async.io import FROM_START, Access, Catalog, Dataset, Reader, dataset_schema, unify
 from zephon_async.records import Block
 
 QUARANTINE = "; options(on_bad_record='quarantine') skips bad records"
@@ -30,6 +31,23 @@ def schema_of(*datasets: Dataset, needed: Iterable[str] | None = None, required:
     return unify({dataset.name: dataset_schema(dataset, columns, required) for dataset in datasets})
 
 
+class BytesSource:
+    """A shard in memory that notes how many bytes are read of it."""
+
+    tag = ""
+
+    def __init__(self, name: str, body: bytes) -> None:
+        self.where, self.name, self.body, self.size, self.taken = f"dataset 'd', shard {name!r}", name, body, len(body), 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        assert 0 <= offset <= offset + length <= self.size
+        self.taken += length
+        return self.body[offset : offset + length]
+
+    def beside(self, name: str) -> "BytesSource":
+        raise ShardError(f"{self.where}: there is no {name!r} beside it")
+
+
 class Whole(NamedTuple):
     """All rows of a dataset in catalog order: as dicts, where each is (shard, row), and what is said of the bad ones."""
 
@@ -41,9 +59,15 @@ class Whole(NamedTuple):
         return [row[name] for row in self.rows]
 
 
-def whole(dataset: Dataset, needed: Iterable[str] | None = None, required: Mapping[str, str] = {}) -> Whole:
+def whole(
+    dataset: Dataset,
+    needed: Iterable[str] | None = None,
+    required: Mapping[str, str] = {},
+    access: Access | None = None,
+) -> Whole:
     """Read a dataset in the order of its catalog."""
-    reader = Reader([dataset], schema_of(dataset, needed=needed, required=required), ones, required=set(required))
+    schema = schema_of(dataset, needed=needed, required=required)
+    reader = Reader([dataset], schema, ones, required=set(required), access=access)
     catalog = dataset.catalog()
     blocks = list(_blocks(reader, catalog))
     assert all(block.columns.schema.equals(reader.schema, check_metadata=True) for block in blocks)

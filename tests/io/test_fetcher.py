@@ -80,7 +80,15 @@ class Reader:
             return Range("s", Place("made://"), Object("s", len(BODY), "t"), offset, length)
 
         return SimpleNamespace(
-            where="s", name="s", size=len(BODY), read=read, range=of, tail=lambda length: BODY[-length:], keep=bytes
+            tag="",
+            beside=None,
+            where="s",
+            name="s",
+            size=len(BODY),
+            read=read,
+            range=of,
+            tail=lambda length: BODY[-length:],
+            keep=bytes,
         )
 
     def ranges(self, dataset: int, unit: int, blocks: range) -> list[tuple[int, int]]:

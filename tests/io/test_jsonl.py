@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.whole import bad_of, block_numbers, ones, schema_of, whole
+from tests.whole import BytesSource, bad_of, block_numbers, ones, schema_of, whole
 from zephon_async.errors import RecipeError, ShardError
 from zephon_async.io import Dataset, Reader
 from zephon_async.io.formats import find_format
@@ -23,18 +23,8 @@ CASES = Path(__file__).parent.parent / "cases"
 WHERE = "dataset 'd', shard 'a.jsonl', "
 
 
-class Text:
-    """Bytes in memory as a source."""
-
-    where, name = "dataset 'd', shard 'a.jsonl'", "a.jsonl"
-
-    def __init__(self, text: bytes) -> None:
-        self.text, self.size = text, len(text)
-
-    def read(self, offset: int, length: int) -> bytes:
-        assert offset >= 0
-        assert offset + length <= self.size
-        return self.text[offset : offset + length]
+def text_of(text: bytes) -> BytesSource:
+    return BytesSource("a.jsonl", text)
 
 
 def of(tmp_path: Path, text: bytes, **settings: Any) -> Dataset:
@@ -80,7 +70,7 @@ pieces = st.sampled_from(
 
 @given(text=st.lists(pieces, max_size=30).map(b"".join), step=st.integers(1, 60))
 def test_lines_are_those_of_a_naive_split_for_any_blocks(text: bytes, step: int) -> None:
-    source = Text(text)
+    source = text_of(text)
     found = []
     for start in range(0, len(text), step):
         lines = lines_of(source, start, start + step)
@@ -93,7 +83,7 @@ def test_lines_are_those_of_a_naive_split_for_any_blocks(text: bytes, step: int)
 @pytest.mark.parametrize("length", [0, 1, 65_535, 65_536, 200_000, 1_500_000])
 def test_a_line_may_be_longer_than_any_block(length: int) -> None:
     text = b'{"a": "' + b"y" * length + b'"}'
-    for source in (Text(text), Text(text + b"\n"), Text(text + b"\n" + text)):
+    for source in (text_of(text), text_of(text + b"\n"), text_of(text + b"\n" + text)):
         assert [b - a for a, b in zip(*lines_of(source, 0, 5)[2:], strict=True)] == [len(text)]
         assert len(lines_of(source, 5, 9).starts) == 0
 
@@ -130,7 +120,7 @@ def test_any_unit_and_block_sizes_give_the_records_as_written(
     lines = [json.dumps(row, ensure_ascii=False, separators=None if spaces else (",", ":")) for row in rows]
     text = "".join(line + ends[n % len(ends)] for n, line in enumerate(lines))
     raw = (text if last else text.rstrip()).encode("utf-8")
-    form, source = JsonlFormat(), Text(raw)
+    form, source = JsonlFormat(), text_of(raw)
     fields = [pa.field(name, kind) for name, kind in PINS.items() if name != "text"]
     marked = [pa.field(name, pa.large_string(), metadata={b"zephon": b"json"}) for name in ("tags", "meta")]
     decoder = form.decoder(pa.schema([*fields, pa.field("text", pa.large_string()), *marked]), (), None)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.whole import ones, schema_of, whole
+from tests.whole import BytesSource, ones, schema_of, whole
 from zephon_async.errors import ShardError
 from zephon_async.io import Dataset, Reader
 from zephon_async.io.formats.parquet import _Scan
@@ -175,26 +175,13 @@ def test_a_page_that_fails_its_checksum(tmp_path: Path) -> None:
         whole(dataset)
 
 
-class Turned:
-    """A shard in memory that notes how much is read of it."""
-
-    where, name = "dataset 'd', shard 'a.parquet'", "a.parquet"
-
-    def __init__(self, body: bytes) -> None:
-        self.body, self.size, self.taken = body, len(body), 0
-
-    def read(self, offset: int, length: int) -> bytes:
-        self.taken += length
-        return self.body[offset : offset + length]
-
-
 def test_a_unit_that_stands_open_is_read_from_the_source_that_is_given(tmp_path: Path) -> None:
     """What a run has fetched of it may be dropped meanwhile, and fetched anew for another source."""
     texts = [hashlib.sha512(b"%d" % n).hexdigest() * 8 for n in range(4_000)]
     pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", compression="none", use_dictionary=False)
     dataset = Dataset.from_path("d", tmp_path).with_sizes(block_bytes=1 << 16)
     reader, body = Reader([dataset], schema_of(dataset), ones), (tmp_path / "a.parquet").read_bytes()
-    one, other = Turned(body), Turned(body)
+    one, other = BytesSource("a.parquet", body), BytesSource("a.parquet", body)
     reader.read_several(0, 0, range(2), one)
     before = one.taken
     reader.read_several(0, 0, range(2, 40), other)

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.whole import QUARANTINE, ones, schema_of
+from tests.whole import QUARANTINE, ones, schema_of, whole
 from zephon_async.errors import BadRecord
 from zephon_async.io import Dataset, Reader, row_sizes
 from zephon_async.io.formats import find_format
+from zephon_async.io.formats.jsonl import JsonlFormat
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -69,7 +70,7 @@ def test_libraries_of_formats_are_loaded_on_first_use() -> None:
 
 
 def test_a_format_of_another_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    class Lines:
+    class Lines(JsonlFormat):
         name, suffixes = "lines", (".jsonl.lines",)
 
     class Point:
@@ -77,6 +78,7 @@ def test_a_format_of_another_package(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         load = staticmethod(Lines)
 
     monkeypatch.setattr("zephon_async.io.formats._foreign", lambda: {"lines": Point.load()})
-    (tmp_path / "a.jsonl.lines").write_text("")
+    (tmp_path / "a.jsonl.lines").write_text('{"n": 7}')
     assert isinstance(find_format("lines"), Lines)
     assert Dataset.from_path("d", tmp_path).format == "lines"
+    assert whole(Dataset.from_path("d", tmp_path)).rows == [{"n": 7}]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from zephon_async.checks import checks_call, whole, writable
-from zephon_async.errors import DatasetError, RecipeError
+from zephon_async.errors import DatasetError, RecipeError, ShardError
 from zephon_async.forks import tell_of_forks
 from zephon_async.io.access import Access
 from zephon_async.io.at_once import at_once
@@ -110,7 +110,8 @@ class Dataset:
             raise RecipeError(f"dataset {name!r}: storage_options is a dict of settings by name, not {type(options).__name__}")
         try:
             store = _store(text, options)
-            picked, names = pick_shards(text, store.names, format, store.explicit)
+            picked, found = pick_shards(text, store.names, format, store.explicit)
+            names = find_format(picked).shards(found, lambda file: _whole(name, store, file))
             shards = tuple(store.shard(shard) for shard in sorted(names, key=_in_bytes))
         except (DatasetError, RecipeError) as error:
             raise type(error)(f"dataset {name!r}: {error}") from error.__cause__
@@ -241,6 +242,15 @@ def _store(path: str, options: Mapping[str, Any]) -> Store:
     if options:
         raise RecipeError(f"storage_options ({', '.join(options)}) are for URLs, and {path!r} is a path of this machine")
     return LocalStore(path.partition("://")[2] if is_url else path)
+
+
+def _whole(dataset: str, store: Store, name: str) -> bytes:
+    """A small file, such as an index. Raises `DatasetError`."""
+    source = store.open(dataset, store.shard(name))
+    try:
+        return source.read(0, source.size)
+    except ShardError as error:
+        raise DatasetError(str(error).removeprefix(f"dataset {dataset!r}, ")) from error.__cause__
 
 
 def _in_memory(name: str, tables: Mapping[str, pa.Table], pins: pa.Schema | None) -> Dataset:

@@ -114,8 +114,8 @@ class Held:
 
     def __init__(self, source: RemoteSource) -> None:
         self._source = source
-        self.where, self.name, self.size = source.where, source.name, source.size
-        self.tail, self.keep = source.tail, source.keep
+        self.where, self.name, self.size, self.tag = source.where, source.name, source.size, source.tag
+        self.tail, self.keep, self.beside = source.tail, source.keep, source.beside
         self.extents: tuple[Extent, ...] = ()  # replaced on the loop, read by workers
         self.left: set[tuple[int, int]] = set()  # (epoch, lane) that have left it
         self.users = 0  # who decode, or wait until they can

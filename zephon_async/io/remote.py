@@ -22,17 +22,38 @@ _WEB = ("http://", "https://")  # where nothing is listed, and "?" means somethi
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RemoteSource:
-    """One object. access: how it is read; None: by a connection of its own, each time."""
+    """One object. access: how it is read; None: by a connection of its own, each time. listed: what is known of others, by name."""
 
     where: str
     name: str
     place: Place
     found: Object
     access: Access | None
+    listed: Mapping[str, Object] = field(default_factory=dict, repr=False)
 
     @property
     def size(self) -> int:
         return self.found.size
+
+    @property
+    def tag(self) -> str:
+        return self.found.tag
+
+    def beside(self, name: str) -> "RemoteSource":
+        named = f"{self.name.rpartition('/')[0]}/{name}".removeprefix("/")
+        where = self.where.replace(repr(self.name), repr(named))
+        if (found := self.listed.get(named)) is None:
+            key = f"{self.found.key.rpartition('/')[0]}/{name}".removeprefix("/")
+            found = self._look(where, key)
+            if found is None:
+                raise ShardError(f"{self.where}: there is no {key!r}, which must lie beside it")
+        return RemoteSource(where, named, self.place, found, self.access, self.listed)
+
+    def _look(self, where: str, key: str) -> Object | None:
+        if self.access is not None:
+            return self.access.look(where, self.place, key)
+        with Access() as access:
+            return access.look(where, self.place, key)
 
     def read(self, offset: int, length: int) -> bytes:
         wanted = self.range(offset, length)
@@ -79,7 +100,8 @@ class RemoteStore:
 
     def open(self, dataset: str, shard: Shard, access: Access | None = None) -> RemoteSource:
         found = self.objects[shard.name]
-        return RemoteSource(f"dataset {dataset!r}, shard {shard.name!r}", shard.name, self.place, found, access)
+        where = f"dataset {dataset!r}, shard {shard.name!r}"
+        return RemoteSource(where, shard.name, self.place, found, access, self.objects)
 
 
 def placed(url: str, options: Mapping[str, object]) -> tuple[Place, str]:

@@ -4,7 +4,7 @@ A format of another package takes part through an entry point of the group `zeph
 A format's own library is loaded when the format is first used.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
@@ -15,14 +15,16 @@ from zephon_async.errors import DatasetError, RecipeError
 from zephon_async.io.formats.base import Decoded, Decoder, Format, Measure, UnitSpan, reading
 from zephon_async.io.formats.inflate import COMPRESSED, with_compressed
 
-__all__ = ["Decoded", "Decoder", "Format", "Measure", "UnitSpan", "find_format", "pick_shards", "reading"]
+__all__ = ["Decoded", "Decoder", "Format", "Measure", "UnitSpan", "beside_name", "find_format", "pick_shards", "reading"]
 
-_TABLE = {  # name: (suffixes, module, in which the format is FORMAT)
-    "jsonl": (with_compressed(".jsonl", ".ndjson"), "zephon_async.io.formats.jsonl"),
-    "parquet": ((".parquet", ".pq"), "zephon_async.io.formats.parquet"),
-    "arrow": ((".arrow", ".ipc", ".feather"), "zephon_async.io.formats.arrow"),
-    "memory": ((), "zephon_async.io.formats.memory"),
+_WHERE = "zephon_async.io.formats."
+_TABLE = {  # name: (module, in which the format is FORMAT; suffixes; a file that lies beside every shard, see `Format.beside`)
+    "jsonl": (f"{_WHERE}jsonl", with_compressed(".jsonl", ".ndjson"), ""),
+    "parquet": (f"{_WHERE}parquet", (".parquet", ".pq"), ""),
+    "arrow": (f"{_WHERE}arrow", (".arrow", ".ipc", ".feather"), ""),
+    "memory": (f"{_WHERE}memory", (), ""),
 }
+_LAST = frozenset({"text"})  # where there is another format, these are its README and licence
 
 
 _COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".lz4", ".br", ".zip", ".tgz")
@@ -34,10 +36,31 @@ def _foreign() -> dict[str, Format]:
     return {point.name: cast(Format, point.load()) for point in entry_points(group="zephon_async.formats")}
 
 
-def _suffixes() -> dict[str, str]:
-    """The name of the format of each known suffix."""
-    known = {suffix: name for name, (suffixes, _) in _TABLE.items() for suffix in suffixes}
-    return known | {suffix: name for name, form in _foreign().items() for suffix in form.suffixes}
+def _endings() -> dict[str, dict[str, str]]:
+    """By suffix, the names of its formats, each with what must lie beside its shards."""
+    known: dict[str, dict[str, str]] = {}
+    for name, (_, suffixes, beside) in _TABLE.items():
+        for suffix in suffixes:
+            known.setdefault(suffix, {})[name] = beside
+    for name, form in _foreign().items():
+        for suffix in form.suffixes:
+            known.setdefault(suffix, {})[name] = form.beside
+    return known
+
+
+def _form_of(name: str, names: Collection[str], known: Mapping[str, Mapping[str, str]]) -> str | None:
+    """The format of a file, by the longest suffix that is known (.jsonl.gz is not .gz), and by what is beside it."""
+    endings = [suffix for suffix in known if name.lower().endswith(suffix)]
+    if not endings:
+        return None
+    suffix = max(endings, key=len)
+    return next((form for form, beside in known[suffix].items() if not beside or beside_name(name, suffix, beside) in names), None)
+
+
+def beside_name(name: str, suffix: str, beside: str) -> str:
+    """The name of the file beside a shard: see `Format.beside`."""
+    folder, slash, base = name.rpartition("/")
+    return f"{folder}{slash}{beside.replace('{stem}', base[: len(base) - len(suffix)])}"
 
 
 def find_format(name: str) -> Format:
@@ -45,14 +68,15 @@ def find_format(name: str) -> Format:
     if name in _foreign():
         return _foreign()[name]
     if name in _TABLE:
-        return cast(Format, import_module(_TABLE[name][1]).FORMAT)
+        return cast(Format, import_module(_TABLE[name][0]).FORMAT)
     raise _unknown(name)
 
 
 def _unknown(name: str) -> RecipeError:
     names = sorted({*_TABLE, *_foreign()} - {"memory"})
-    near = get_close_matches(name.lower(), [*names, *_suffixes()], 1)
-    hint = f"did you mean {_suffixes().get(near[0], near[0])!r}? " if near else ""
+    known = _endings()
+    near = get_close_matches(name.lower(), [*names, *known], 1)
+    hint = f"did you mean {next(iter(known.get(near[0], near)))!r}? " if near else ""
     return RecipeError(f"there is no format {name!r}; {hint}known: {', '.join(names)}")
 
 
@@ -64,16 +88,17 @@ def pick_shards(path: str, names: Iterable[str], form: str | None, explicit: boo
     """
     if form is not None and not find_format(form).suffixes:
         raise _unknown(form)
-    known = _suffixes()
+    known, names = _endings(), set(names)
     found: dict[str, list[str]] = {}
     unknown = []
     for name in names:
-        # the longest suffix counts, so that .jsonl.gz is not taken for .gz
-        endings = [suffix for suffix in known if name.lower().endswith(suffix)]
-        if endings:
-            found.setdefault(known[max(endings, key=len)], []).append(name)
-        else:
+        if (its := form if form is not None and _may_be(name, form) else _form_of(name, names, known)) is None:
             unknown.append(name)
+        else:
+            found.setdefault(its, []).append(name)
+    if form is None and len(found) > 1:
+        for last in _LAST.intersection(found):
+            unknown += found.pop(last)
     if explicit and form is not None:
         if any(_is_closed(name, form) for name in unknown):
             raise DatasetError(f"{path!r} cannot be read as {form}, going by its name{_NOT_UNPACKED}")
@@ -88,6 +113,11 @@ def pick_shards(path: str, names: Iterable[str], form: str | None, explicit: boo
             f"{path!r} holds {wanted}; known suffixes: {_listed(known)}{_seen(unknown, found)}{_hints(unknown, explicit)}"
         )
     return picked, found[picked]
+
+
+def _may_be(name: str, form: str) -> bool:
+    """Whether a file, by its suffix, may be a shard of a format that was said."""
+    return name.lower().endswith(tuple(find_format(form).suffixes))
 
 
 def _listed(suffixes: Iterable[str]) -> str:

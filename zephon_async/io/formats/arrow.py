@@ -17,7 +17,7 @@ import pyarrow.ipc
 from zephon_async.errors import ShardError
 from zephon_async.io.catalog import IN_ORDER
 from zephon_async.io.conform import batch_of, conform
-from zephon_async.io.formats.base import Decoded, Measure, UnitSpan, check_columns, looked, rows_of, rows_per_block, span_of
+from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, check_columns, looked, rows_of, rows_per_block, span_of
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source, SourceFile
 
@@ -118,7 +118,7 @@ def _schema_of(source: Source) -> tuple[_Message, bytes]:
     return first, source.read(first.start, first.stop - first.start)
 
 
-class ArrowFormat:
+class ArrowFormat(Format):
     """The format. Stateless."""
 
     name = "arrow"

@@ -7,7 +7,7 @@ keeps no state: what stays open between row blocks is in the `Pool` that the dec
 Threads: formats and decoders are values; any thread may call them at any time.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -83,6 +83,21 @@ class Format(Protocol):
     @property
     def typed(self) -> bool:
         """Whether its shards say themselves of which types their columns are."""
+
+    @property
+    def beside(self) -> str:
+        """The name of a file that lies beside every shard, `{stem}` being the name of the shard without its suffix; or "".
+
+        Where formats share a suffix it tells them apart.
+        """
+        return ""
+
+    def shards(self, names: Sequence[str], read: Callable[[str], bytes]) -> Sequence[str]:
+        """Those of the files with its suffixes below a root that are shards, by an index if there is one.
+
+        read: any file below the root, whole. Raises `DatasetError` where a shard that should be there is not.
+        """
+        return names
 
     def measure(self, total_bytes: int) -> Measure:
         """What the units of a dataset of so many bytes are measured in: rows where they can be told without a full read."""

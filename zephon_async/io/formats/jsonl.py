@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from zephon_async.io.catalog import FROM_START, IN_ORDER
 from zephon_async.io.conform import batch_of, fit
-from zephon_async.io.formats.base import Decoded, Measure, UnitSpan, rows_per_block, span_of
+from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, rows_per_block, span_of
 from zephon_async.io.formats.inflate import Inflated, codec_of, with_compressed
 from zephon_async.io.formats.json_arrow import read_plain, trusts
 from zephon_async.io.formats.json_types import looked_type, python_type
@@ -55,7 +55,7 @@ def _deep_lines(lines: Lines) -> frozenset[int]:
     return frozenset(n for n in many.tolist() if levels(lines.text[starts[n] : stops[n]]) > MOST_LEVELS)
 
 
-class JsonlFormat:
+class JsonlFormat(Format):
     """The format. Stateless."""
 
     name = "jsonl"

@@ -6,12 +6,12 @@ from typing import Any, cast
 import pyarrow as pa
 
 from zephon_async.io.conform import conform
-from zephon_async.io.formats.base import Decoded, Measure, UnitSpan, check_columns, looked, rows_of, rows_per_block, span_of
+from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, check_columns, looked, rows_of, rows_per_block, span_of
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source, TableSource
 
 
-class MemoryFormat:
+class MemoryFormat(Format):
     """The format. Stateless."""
 
     name = "memory"

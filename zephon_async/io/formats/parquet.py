@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from zephon_async.errors import ShardError
 from zephon_async.io.catalog import IN_ORDER
 from zephon_async.io.conform import conform
-from zephon_async.io.formats.base import Decoded, Measure, UnitSpan, check_columns, looked, rows_of, rows_per_block, span_of
+from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, check_columns, looked, rows_of, rows_per_block, span_of
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source, SourceFile
 
@@ -47,7 +47,7 @@ def _footer(source: Any) -> pq.FileMetaData | None:
     return pq.read_metadata(pa.BufferReader(_MAGIC + tail[-length:]))
 
 
-class ParquetFormat:
+class ParquetFormat(Format):
     """The format. Stateless."""
 
     name = "parquet"

@@ -30,8 +30,15 @@ class Source(Protocol):
     def size(self) -> int:
         """In bytes."""
 
+    @property
+    def tag(self) -> str:
+        """Changes when the shard does."""
+
     def read(self, offset: int, length: int) -> bytes:
         """Exactly `length` bytes from `offset` on; anything else is a `ShardError`."""
+
+    def beside(self, name: str) -> "Source":
+        """Another file of the folder that the shard lies in. Raises `ShardError` where there is none."""
 
 
 class Store(Protocol):

@@ -49,6 +49,16 @@ class LocalSource:
             raise ShardError(f"{self.where}: {self.path!r} cannot be read: {error.strerror or error}") from error
         return piece
 
+    def beside(self, name: str) -> "LocalSource":
+        path = os.path.join(os.path.dirname(self.path), name)
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            raise ShardError(f"{self.where}: {path!r}, which must lie beside it, cannot be read: {error.strerror}") from error
+        named = f"{self.name.rpartition('/')[0]}/{name}".removeprefix("/")
+        where = self.where.replace(repr(self.name), repr(named))
+        return LocalSource(where, named, path, status.st_size, str(status.st_mtime_ns))
+
     def _check(self, status: os.stat_result) -> None:
         if status.st_size != self.size:
             change = f"it had {self.size:,} bytes and has {status.st_size:,}"

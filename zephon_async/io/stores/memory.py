@@ -17,6 +17,10 @@ class TableSource:
     name: str
     size: int
     table: pa.Table
+    tag = ""
+
+    def beside(self, name: str) -> "TableSource":
+        raise TypeError(f"{self.where}: nothing lies beside an in-memory table, and no {name!r}")
 
     def read(self, offset: int, length: int) -> bytes:
         raise TypeError(f"{self.where}: an in-memory table has no bytes to read at {offset}:{offset + length}")

@@ -1,0 +1,38 @@
+"""What was parsed of index files is made once for each file as it is."""
+
+from pathlib import Path
+
+from zephon_async.io.formats.remembered import Remembered
+from zephon_async.io.stores import LocalStore, Source
+
+
+def test_once_for_each_file_as_it_is(tmp_path: Path) -> None:
+    made: list[str] = []
+
+    def make(source: Source) -> bytes:
+        made.append(source.where)
+        return source.read(0, source.size)
+
+    remembered = Remembered(make)
+    (tmp_path / "x").mkdir()
+
+    def read(name: str) -> bytes:
+        store = LocalStore(str(tmp_path))
+        return remembered.of(store.open("d", store.shard(name)))
+
+    for text in (b"1", b"22"):
+        for name in ("a", "x/a"):
+            (tmp_path / name).write_bytes(text)
+            assert read(name) == read(name) == text
+    assert made == ["dataset 'd', shard 'a'", "dataset 'd', shard 'x/a'"] * 2
+
+
+def test_only_the_last_few_are_kept(tmp_path: Path) -> None:
+    made: list[str] = []
+    remembered = Remembered(lambda source: made.append(source.name))
+    for n in range(40):
+        (tmp_path / f"{n}").write_bytes(b"1")
+    store = LocalStore(str(tmp_path))
+    for name in ["0", *map(str, range(32)), "32", "1", "0"]:
+        remembered.of(store.open("d", store.shard(name)))
+    assert made == [*map(str, range(33)), "0"]
