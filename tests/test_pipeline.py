@@ -75,7 +75,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("options", (), {"dp_size": None}, "dp_size is None: it must be a whole number of at least 1"),
     ("options", (), {"lanes": 1.0}, "lanes is 1.0"),
     ("options", (), {"prefetch": 0}, "prefetch is 0"),
-    ("options", (), {"max_bad_records": -5}, "max_bad_records is -5: it must be a whole number of at least 0"),
+    ("options", (), {"max_bad": -5}, "max_bad is -5: it must be a whole number of at least 0"),
     ("options", (), {"io_options": 3}, "io_options is 3: it must be a dict of settings"),
     ("options", (), {"version": 3.5}, "version is 3.5: it must be a text or a whole number"),
     ("options", (), {"version": "\ud800"}, r"version is '\ud800': it cannot be written as UTF-8"),
@@ -134,7 +134,7 @@ def test_an_agreement_that_is_a_coroutine() -> None:
 def test_numbers_of_numpy_are_numbers() -> None:
     options = Options(lanes=np.int64(4), dp_size=np.int8(2))  # type: ignore[arg-type]
     assert (type(options.lanes), options) == (int, Options(lanes=4, dp_size=2))
-    with pipeline().options(lanes=np.int64(2), version=2, max_bad_records=0).batch(np.int64(1)) as started:
+    with pipeline().options(lanes=np.int64(2), version=2, max_bad=0).batch(np.int64(1)) as started:
         assert inspect_checkpoint(started.checkpoint()).lanes == 2
 
 

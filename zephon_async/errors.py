@@ -3,7 +3,9 @@
     ZephonError
     ├── RecipeError            the pipeline cannot be built as written (also a ValueError)
     ├── DatasetError           a dataset cannot be listed, or its shards disagree
-    │   ├── ShardError         one shard cannot be read
+    │   ├── ShardError         one shard cannot be read, since it is broken
+    │   │   ├── StorageError   its bytes cannot be had
+    │   │   └── ColumnError    it has not the columns that are needed
     │   └── BadRecord          one record is not what was asked for
     ├── EstimationError        tokens per byte could not be measured
     ├── WorkerError            a runner lost a worker, or one cannot be started
@@ -32,6 +34,14 @@ class DatasetError(ZephonError):
 
 class ShardError(DatasetError):
     """One shard cannot be read. The message names the dataset, the shard, what was wanted and what was found."""
+
+
+class StorageError(ShardError):
+    """The bytes of a shard cannot be had: it is gone or forbidden, has changed, or its storage does not answer."""
+
+
+class ColumnError(ShardError):
+    """A shard has not the columns that are needed."""
 
 
 class BadRecord(DatasetError):

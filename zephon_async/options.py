@@ -23,7 +23,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "on_end": ("drop", "pad"),
     "on_bad_record": ("error", "quarantine"),
 }
-_LEAST = {"dp_rank": 0, "max_bad_records": 0}
+_LEAST = {"dp_rank": 0}
 _LEAST |= dict.fromkeys(("lanes", "dp_size", "prefetch", "chunk_rows", "flush_every", "read_ahead"), 1)
 _LEAST |= dict.fromkeys(("workers", "microbatches_per_step"), 1)
 """Settings that are whole numbers, and the least that each may be."""
@@ -49,7 +49,9 @@ class Options:
     memory_budget: bytes, or text such as "2GiB".
     on_end: with finite epochs, "drop" stops at the last full step, "pad" fills with masked rows.
     agree: a collective of all ranks, int -> int: the minimum for "drop", the maximum for "pad" (None: torch.distributed).
-    on_bad_record: "error", or "quarantine" to skip, log and count up to `max_bad_records` of a lane since the start or resume.
+    on_bad_record: "error", or "quarantine" to skip, count and log. One that its reader finds bad takes no place in the mixture.
+    max_bad: how many of a dataset a lane may skip before the run ends, in the place of the one that is too many; or, as a float,
+        the share of a dataset's rows, judged at the end of each segment.
     read_ahead: row blocks that each lane reads ahead of each dataset, as far as the budget's share for that has room.
     version: any text or whole number of the user's that is part of the recipe.
     io_options: how remote shards are read: see `io.StorageOptions`; {"cache": {"enabled": True, "root": ..., "limit": "200GB"}}
@@ -72,7 +74,7 @@ class Options:
     on_end: Literal["drop", "pad"] = "drop"
     agree: Callable[[int], int] | None = field(default=None, repr=False)
     on_bad_record: Literal["error", "quarantine"] = "error"
-    max_bad_records: int = 1000
+    max_bad: int | float = 1000
     read_ahead: int = 16
     version: str | int | None = None
     io_options: Mapping[str, Any] = field(default_factory=dict)
@@ -84,6 +86,10 @@ class Options:
                 object.__setattr__(self, setting.name, whole(setting.name, value, _LEAST[setting.name]))
         for name, choices in _CHOICES.items():
             one_of(name, getattr(self, name), choices)
+        if not isinstance(self.max_bad, float):
+            object.__setattr__(self, "max_bad", whole("max_bad", self.max_bad, 0))
+        elif not 0 <= self.max_bad <= 1:
+            raise RecipeError(f"max_bad is {self.max_bad}: it must be a whole number of records, or a share from 0.0 to 1.0")
         if self.agree is not None and (not callable(self.agree) or iscoroutinefunction(self.agree)):
             raise RecipeError(f"agree is {self.agree!r}: it must be a plain function of one number that all ranks call together")
         check_version("version", self.version)

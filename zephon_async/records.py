@@ -9,8 +9,8 @@ Bytes are counted where a thing is made, on a worker: Arrow lets go of the GIL t
 Threads: values, never changed after they are made.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -170,18 +170,48 @@ class End(IntEnum):
     RUN = 2
 
 
+class Skipped(NamedTuple):
+    """A bad record that was left out, behind the first `at` rows of what it was left out of.
+
+    origin: (dataset, shard, row, epoch, part). rows: how many it stands for, where they cannot be told apart; 0: nobody knows.
+    start: the first bytes of it, where its reader has them. counted: among those that a cursor says of its stage.
+    """
+
+    at: int
+    origin: tuple[int, int, int, int, int]
+    reason: str
+    rows: int = 1
+    start: bytes = b""
+    counted: bool = False
+
+
+def between(records: Records | None, skipped: Sequence[Skipped]) -> Iterator[tuple[Sequence[Skipped], Records | None]]:
+    """Records in the pieces that bad ones were left out between, each with those before it; a piece may be without rows."""
+    if not skipped:
+        yield skipped, records
+        return
+    before: dict[int, list[Skipped]] = {0: []}
+    for each in skipped:
+        before.setdefault(each.at, []).append(each)
+    for at, stop in zip(before, [*list(before)[1:], len(records or ())], strict=True):
+        yield before[at], records.slice(at, stop) if records is not None and stop > at else None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Parcel:
     """What a stage hands to the next: records, and behind them, in this order, a failure or an end.
 
     `records` is None where there is no row and no schema is known. `counts` are what was left out or made up on the way
-    (documents dropped, tokens cut, ...), by name, to be added up.
+    (documents dropped, tokens cut, ...), by name, to be added up. `skipped`: bad records that were left out on the way, by `at`.
+    `drawn`: of a parcel with an end, rows of each dataset that the lane has drawn so far.
     """
 
     records: Records | None
     end: End = End.NOTHING
     failure: BaseException | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
+    skipped: Sequence[Skipped] = ()
+    drawn: tuple[int, ...] = ()
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -189,6 +219,16 @@ class Parcel:
 
     def __len__(self) -> int:
         return 0 if self.records is None else len(self.records)
+
+    def made(
+        self,
+        records: Records | None,
+        failure: BaseException | None = None,
+        counts: Mapping[str, int] | None = None,
+        skipped: Sequence[Skipped] = (),
+    ) -> "Parcel":
+        """What a stage has made of it: what ends behind it stays."""
+        return replace(self, records=records, failure=failure, counts=counts or {}, skipped=skipped)
 
 
 class Part(NamedTuple):
@@ -212,6 +252,7 @@ class Block:
     sizes: int64[n], at least 1: the size of each in the plan's unit (1 for samples, logical bytes otherwise).
     bad: what is wrong with a row of this block, by its number in it.
     last: no row block of its unit behind it has a row; told where their number is not known.
+    lost: why it cannot be decoded at all, where it has no rows for that.
     """
 
     columns: pa.RecordBatch
@@ -221,6 +262,7 @@ class Block:
     sizes: npt.NDArray[np.int64]
     bad: Mapping[int, Exception] = field(default_factory=dict)
     last: bool = False
+    lost: str = ""
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -41,7 +41,7 @@ def start_here(spec: Spec, facts: Mapping[str, Any] | None, deadly: Deadly, begu
     spec = replace(spec, operators=operators)
     options, prepared = spec.options, prepare(spec, facts, begun)
     row_name, quarantine = prepared.reader.row_name, options.on_bad_record == "quarantine"
-    policy = Policy(prepared.known.names, quarantine, row_name, options.max_bad_records, deadly=deadly)
+    policy = Policy(prepared.known.names, quarantine, row_name, options.max_bad, deadly=deadly)
     chain = compile_chain(operators, spec.microbatch_size, options, prepared.budget.need.chunk_rows, policy)
     engine = Engine(options, chain, prepared.plan, prepared.reader, prepared.budget, prepared.access, prepared.users)
     return Started(prepared.known, engine, partial(explain, prepared, chain, options, spec.source))

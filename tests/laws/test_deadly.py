@@ -88,8 +88,8 @@ def test_without_quarantine_it_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_too_many_of_them_end_the_run(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="max_bad_records"):
-        killed_deaths(tmp_path, signal.SIGSEGV, max_bad_records=1)
+    with pytest.raises(Exception, match="max_bad"):
+        killed_deaths(tmp_path, signal.SIGSEGV, max_bad=1)
 
 
 def test_a_checkpoint_that_is_refused_leaves_nothing_out() -> None:

@@ -210,7 +210,7 @@ def test_every_performance_setting_may_change_at_once(tmp_path: Path) -> None:
         "prefetch": 1,
         "chunk_rows": 2,
         "memory_budget": "64MiB",
-        "max_bad_records": 7,
+        "max_bad": 7,
         "read_ahead": 4,
         "io_options": {"cache": {"enabled": True}},
         "agree": lambda steps: steps,

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from zephon_async.engine.gather import Policy
+from zephon_async.engine.limit import Limit
 from zephon_async.engine.placement import Placement, of_reading, place
 from zephon_async.engine.serial import Cut, Serial
 from zephon_async.engine.stage import Stateless
@@ -55,18 +56,21 @@ class Chain:
 
     def serials(self, lane: int, cursor: Cursor) -> list[Serial]:
         """New serial halves of a lane, one a link, that begin at a cursor."""
-        k = len(self.accumulators)
         return [
             Serial(
                 lane,
                 link.accumulators,
                 cursor,
                 self.policy,
-                Cut(k, cursor, self.microbatch_size, self.pads, self.by_processes) if link.last else None,
+                self._cut(lane, cursor) if link.last else None,
                 self.chunk_rows,
             )
             for link in self.links
         ]
+
+    def _cut(self, lane: int, cursor: Cursor) -> Cut:
+        limit = Limit(lane, self.policy.names.datasets, self.policy.most_bad, cursor.bad)
+        return Cut(len(self.accumulators), cursor, self.microbatch_size, self.pads, self.by_processes, limit)
 
 
 def compile_chain(operators: Sequence[Operator], microbatch_size: int, options: Options, chunk_rows: int, policy: Policy) -> Chain:

@@ -164,7 +164,10 @@ class Engine:
         links = self.chain.links
         stages = [[stage.name for stage in link.stages] for link in links]
         names = [dataset.catalog.dataset for dataset in self._plan.datasets]
-        return Books(stages, [link.name for link in links], names, self._plan.weights, self._plan.ratios)
+        books = Books(stages, [link.name for link in links], names, self._plan.weights, self._plan.ratios)
+        if lost := sum(len(dataset.catalog.lost) for dataset in self._plan.datasets):
+            books.counts["shards_left_out"] = lost
+        return books
 
     def _start(self) -> None:
         loop = new_loop()

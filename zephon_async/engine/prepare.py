@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from zephon_async.checks import one_of
 from zephon_async.engine.budget import Budget, Need, divide
-from zephon_async.engine.gather import Chunk, Policy, gather
+from zephon_async.engine.gather import Chunk, Policy, gather, sound
 from zephon_async.engine.recipe import Known, Spec, recipe_of
 from zephon_async.engine.serial import Fed, Serial
 from zephon_async.engine.stage import apply, apply_async
-from zephon_async.errors import RecipeError, ZephonError
+from zephon_async.errors import DatasetError, RecipeError, ZephonError
 from zephon_async.io import Access, Catalog, Reader, StorageOptions, dataset_schema, row_sizes, unify
 from zephon_async.kinds import list_lengths
 from zephon_async.lanes import Cursor, Draw, Topology
@@ -30,6 +30,7 @@ from zephon_async.records import ORIGIN, End, Names, Parcel, Pick, Records
 from zephon_async.work import Plan, Unit, WorkSource, measured, sample_blocks
 
 _log = logging.getLogger("zephon_async")
+_USUAL_UNITS = 8
 _TRIAL_ROWS = 64
 _REMEMBERED = 16  # one part in so many of the budget is for what is read to plan
 
@@ -68,13 +69,18 @@ def prepare(spec: Spec, facts: Mapping[str, Any] | None, begun: Callable[[Access
 def _prepare(spec: Spec, facts: Mapping[str, Any] | None, topology: Topology, access: Access, users: LoopThread) -> Prepared:
     source, operators, options = spec.source, spec.operators, spec.options
     datasets = source.datasets
-    catalogs = tuple(dataset.catalog(access) for dataset in datasets)
+    lenient = options.on_bad_record == "quarantine"
+    catalogs = tuple(dataset.catalog(access, lenient) for dataset in datasets)
+    for catalog in catalogs:
+        _few_lost(catalog, options.max_bad)
     _enough_rows(catalogs, topology.lanes, source.finite)
     names = Names(tuple(c.dataset for c in catalogs), tuple(tuple(shard.name for shard in c.shards) for c in catalogs))
     needed, required, by = _columns(operators)
-    schema = unify({dataset.name: dataset_schema(dataset, needed, required, source.seed, by, access) for dataset in datasets})
+    schema = unify(
+        {dataset.name: dataset_schema(dataset, needed, required, source.seed, by, access, lenient) for dataset in datasets}
+    )
     sizes = _sizes(source, operators, schema)
-    reader = Reader(datasets, schema, sizes, required=set(required), access=access)
+    reader = Reader(datasets, schema, sizes, required=set(required), access=access, lenient=lenient)
     policy = Policy(names, quarantine=True, quiet=True)
     found = dict(facts or {})
     try:
@@ -96,9 +102,20 @@ def _prepare(spec: Spec, facts: Mapping[str, Any] | None, topology: Topology, ac
     finally:
         reader.close()
     access.bound(budget.remembered_bytes)
-    reader = Reader(datasets, schema, sizes, required=set(required), open_bytes=budget.open_bytes, access=access)
+    reader = Reader(datasets, schema, sizes, required=set(required), open_bytes=budget.open_bytes, access=access, lenient=lenient)
     known = Known(topology, names, output, *recipe_of(spec, topology), found)
     return Prepared(known, plan, reader, budget, usual.row_tokens, catalogs, schema, access, users)
+
+
+def _few_lost(catalog: Catalog, most: int | float) -> None:
+    """Name the shards that are broken as a whole; each counts as a record. Raises `DatasetError` where there are too many."""
+    for error in catalog.lost.values():
+        _log.warning("left out a shard: %s", error)
+    if len(catalog.lost) > (most * len(catalog.shards) if isinstance(most, float) else most):
+        raise DatasetError(
+            f"dataset {catalog.dataset!r}: {len(catalog.lost):,} of {len(catalog.shards):,} shards are broken, more than "
+            f"options(max_bad={most}) allows; the first: {next(iter(catalog.lost.values()))}"
+        )
 
 
 def _topology(options: Options) -> Topology:
@@ -215,8 +232,7 @@ def _ratios(
             tokens = size = 0
             for unit, number in sample_blocks(catalog, source.seed, estimation.blocks):
                 block = reader.read(d, unit, number)
-                index = np.arange(min(estimation.rows, len(block.rows)))
-                index = index[[int(row) not in block.bad for row in index]] if block.bad else index
+                index, _ = sound(block, np.arange(min(estimation.rows, len(block.rows))))
                 if not len(index):
                     continue
                 size += int(block.sizes[index].sum())
@@ -304,9 +320,9 @@ class _Usual(NamedTuple):
 def _usual(plan: Plan, reader: Reader, unit: Unit) -> _Usual:
     """As in the first row block of the dataset of the greatest weight that has one."""
     for d in sorted(range(len(plan.datasets)), key=lambda d: -plan.weights[d]):
-        if len(plan.datasets[d].catalog.units):
+        for number in range(min(_USUAL_UNITS, len(plan.datasets[d].catalog.units))):  # the first may be broken
             try:
-                block = reader.read(d, 0, 0)
+                block = reader.read(d, number, 0)
             except ZephonError:  # it is raised again in its place
                 return _Usual()
             if rows := len(block.rows):
@@ -320,12 +336,13 @@ def _first_rows(plan: Plan, reader: Reader) -> list[Pick]:
     """The first rows that a lane draws; of the first lane that has any."""
     for lane in range(plan.rule.turn):
         draw, picks, rows = Draw(plan.streams(lane), plan.rule), [], _TRIAL_ROWS
-        current: dict[int, tuple[Any, npt.NDArray[np.int64]]] = {}
+        current: dict[int, tuple[Any, npt.NDArray[np.integer]]] = {}
         while rows and not draw.done:
             for d, epoch, part in draw.missing():
                 block = reader.read(d, part.unit, part.block)
-                current[d] = (block, plan.datasets[d].select(part, epoch, block))
-                draw.supply(d, block.sizes[current[d][1]], block.last)
+                index, _ = sound(block, plan.datasets[d].select(part, epoch, block))
+                current[d] = (block, index)
+                draw.supply(d, block.sizes[index], block.last)
             for run in draw.take(rows):
                 block, index = current[run.dataset]
                 picks.append(Pick(run.dataset, run.epoch, block, index[run.start : run.stop]))

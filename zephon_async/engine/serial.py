@@ -7,16 +7,17 @@ Threads: a `Serial` belongs to one lane and is run by one worker at a time.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from zephon_async.engine.blame import blamed
-from zephon_async.engine.gather import QUARANTINED, Policy, what_is_wrong
-from zephon_async.errors import BadRecord, DatasetError
+from zephon_async.engine.gather import Policy, what_is_wrong
+from zephon_async.engine.limit import Limit, counted, counts
+from zephon_async.errors import BadRecord
 from zephon_async.lanes import Cursor, Edge, Mark
 from zephon_async.operators import Accumulator, Operator, RecordFailed, Tally
-from zephon_async.records import End, Marks, Parcel, Records
+from zephon_async.records import End, Marks, Parcel, Records, Skipped, between
 from zephon_async.runners import deliverable
 
 
@@ -51,74 +52,87 @@ class Given:
     held_bytes: int = 0
 
 
-class _Bad:
-    """The bad records that a lane has skipped since it was started."""
+class _Out:
+    """What comes out of an accumulator, and the bad records that were left out, where they stand in it."""
 
-    def __init__(self, lane: int, most: int) -> None:
-        self.lane, self.most, self.count = lane, most, 0
+    def __init__(self) -> None:
+        self.pieces: list[Records] = []
+        self.rows = 0
+        self.skipped: list[Skipped] = []
 
-    def too_many(self) -> DatasetError | None:
-        if self.count <= self.most:
-            return None
-        return DatasetError(
-            f"lane {self.lane}: {self.count:,} bad records were skipped since the start, more than "
-            f"options(max_bad_records={self.most}) allows; the log names them"
-        )
+    def add(self, records: Records | None) -> None:
+        if records is not None and len(records):
+            self.pieces.append(records)
+            self.rows += len(records)
+
+    def without(self, first: int) -> tuple[Records | None, list[Skipped], int]:
+        """All of it but for the first rows; and how many are still to be dropped."""
+        records, left = _drop(Records.concat(self.pieces) if self.pieces else None, first)
+        dropped = first - left
+        return records, [each._replace(at=max(0, each.at - dropped)) for each in self.skipped], left
 
 
 class _Slot:
     """One accumulator of a lane with its numbers."""
 
-    def __init__(self, i: int, operator: Operator, lane: int, cursor: Cursor, policy: Policy, bad: _Bad) -> None:
-        self.bad = bad
+    def __init__(self, i: int, operator: Operator, lane: int, cursor: Cursor, policy: Policy) -> None:
         self.i, self.operator, self.lane, self.policy = i, operator, lane, policy
         self.accumulator: Accumulator = operator.accumulator(lane, cursor.first[i])
         self.base = self.count = cursor.taken[i]  # its input rows are counted from here
         self.skip = cursor.skips[i]  # tokens of the next row to leave out
         self.left, self.drop = cursor.rows[i], cursor.outputs[i]  # rows to drop before it, outputs to drop after it
+        self.bad = Counter(dict(cursor.bad[i]))
 
-    def push(self, records: Records | None, behind: Any, end: End, given: Given) -> tuple[Records | None, Any]:
+    def push(self, parcel: Parcel, behind: Any, given: Given) -> tuple[Parcel, Any]:
         """Take rows; gives what comes out of it and the output number behind that."""
-        records, self.left = _drop(records, self.left)
-        self.count += 0 if records is None else len(records)
-        if given.failure is None:  # else rows are missing that must be made again
-            given.edges.append((self.i, Edge(self.count, behind, self.left)))
-        pieces: list[Records | None] = []
-        while records is not None:
-            records = self._try(records, pieces, given)
+        out, end = _Out(), parcel.end
+        for skipped, piece in between(parcel.records, parcel.skipped):
+            self._leave_out(skipped, out)
+            records, self.left = _drop(piece, self.left)
+            self.count += 0 if records is None else len(records)
+            while records is not None:
+                records = self._try(records, out, given)
+            if given.failure is not parcel.failure:
+                break
+        if parcel.failure is None:  # else rows are missing that must be made again
+            given.edges.append((self.i, Edge(self.count, behind, self.left, counts(self.bad))))
         if given.failure is None and (end is End.RUN or (end is End.SEGMENT and self.operator.needs_flush)):
-            self._flush(pieces, given)
-        full = [piece for piece in pieces if piece is not None and len(piece)]
-        out, self.drop = _drop(Records.concat(full) if full else None, self.drop)
-        return out, self.accumulator.given + self.drop  # while outputs are dropped it stays where the cursor stands
+            self._flush(out, given)
+        records, skipped, self.drop = out.without(self.drop)
+        passed = parcel.made(records, given.failure, skipped=skipped)
+        return passed, self.accumulator.given + self.drop  # while outputs are dropped it stays where the cursor stands
 
-    def _try(self, records: Records, pieces: list[Records | None], given: Given) -> Records | None:
+    def _leave_out(self, skipped: Iterable[Skipped], out: _Out) -> None:
+        for each in skipped:
+            out.skipped.append(counted(each, self.bad)._replace(at=out.rows))
+
+    def _try(self, records: Records, out: _Out, given: Given) -> Records | None:
         """Push rows; gives those that are still to be pushed, behind a bad one that is skipped."""
         skip, self.skip = self.skip, 0
         try:
-            out, marks = self.accumulator.push(records, skip, given.tally)
-            self._check("push", out)
+            made, marks = self.accumulator.push(records, skip, given.tally)
+            self._check("push", made)
         except RecordFailed as failed:
             behind = failed.at + 1
-            pieces.append(failed.done)
-            if self._skips(failed, failed.failed or records.slice(failed.at, behind), given):
+            out.add(failed.done)
+            if self._skips(failed, failed.failed or records.slice(failed.at, behind), out, given):
                 self._mark(failed.marks, given)  # else the failure must come again where the run is resumed
                 return records.slice(behind, len(records)) if behind < len(records) else None
         except BaseException as error:
             self._fail(error, f"lane {self.lane}", given)
         else:
-            pieces.append(out)
+            out.add(made)
             self._mark(marks, given)
         return None
 
-    def _flush(self, pieces: list[Records | None], given: Given) -> None:
+    def _flush(self, out: _Out, given: Given) -> None:
         try:
-            out = self.accumulator.flush(given.tally)
-            self._check("flush", out)
-            pieces.append(out)
+            made = self.accumulator.flush(given.tally)
+            self._check("flush", made)
+            out.add(made)
         except RecordFailed as failed:
-            pieces.append(failed.done)
-            if not self._skips(failed, failed.failed, given):
+            out.add(failed.done)
+            if not self._skips(failed, failed.failed, out, given):
                 return None
         except BaseException as error:
             return self._fail(error, f"lane {self.lane}", given)
@@ -133,17 +147,14 @@ class _Slot:
         rows = [row + self.base for row in marks.rows]
         given.marks.append((self.i, [Mark(*mark) for mark in zip(marks.outputs, rows, marks.skips, strict=True)]))
 
-    def _skips(self, failure: RecordFailed, records: Records | None, given: Given) -> bool:
+    def _skips(self, failure: RecordFailed, records: Records | None, out: _Out, given: Given) -> bool:
         """Whether the records that failed are bad ones that are left out; else the run ends there."""
         cause = failure.__cause__ or failure
         if records is None or not (isinstance(cause, BadRecord) and self.policy.quarantine and self.operator.survives):
             self._fail(cause, f"lane {self.lane}" if records is None else self.policy.place(records, 0), given)
             return False
-        for row in range(len(records)):
-            self.policy.skip(records, row, cause, given.tally)
-        self.bad.count += len(records)
-        given.failure = (error := self.bad.too_many()) or given.failure
-        return error is None
+        self._leave_out([self.policy.skip(records, row, 0, cause, given.tally) for row in range(len(records))], out)
+        return True
 
     def _fail(self, cause: BaseException, place: str, given: Given) -> None:
         given.failure = blamed(cause, self.operator.name, place)
@@ -161,8 +172,7 @@ class Serial:
         cut: "Cut | None",
         piece_rows: int,
     ) -> None:
-        self._bad = _Bad(lane, policy.most_bad)
-        self._slots = [_Slot(i, operator, lane, cursor, policy, self._bad) for i, operator in accumulators]
+        self._slots = [_Slot(i, operator, lane, cursor, policy) for i, operator in accumulators]
         self._cut = cut
         self._piece_rows = piece_rows
 
@@ -171,10 +181,9 @@ class Serial:
         given = Given()
         for parcel, behind in fed:
             given.tally.update(parcel.counts)
-            self._bad.count += parcel.counts.get(QUARANTINED, 0)
-            given.failure, given.end = parcel.failure or self._bad.too_many(), parcel.end
+            given.failure, given.end = parcel.failure, parcel.end
             try:
-                self._push(parcel.records if len(parcel) else None, behind, given)
+                self._push(parcel, behind, given)
             except BaseException as error:
                 given.failure = deliverable(error)
                 given.out += [] if self._cut is not None else [Fed(Parcel(None, given.end, given.failure), None)]
@@ -186,31 +195,38 @@ class Serial:
         )
         return given
 
-    def _push(self, records: Records | None, behind: Any, given: Given) -> None:
+    def _push(self, parcel: Parcel, behind: Any, given: Given) -> None:
         for slot in self._slots:
-            records, behind = slot.push(records, behind, given.end, given)
+            parcel, behind = slot.push(parcel, behind, given)
         if self._cut is not None:
-            self._cut.push(records, behind, given)
+            self._cut.push(parcel, behind, given)
         else:
-            self._pass_on(records, behind, given)
+            self._pass_on(parcel, behind, given)
 
-    def _pass_on(self, records: Records | None, behind: int, given: Given) -> None:
-        """Cut what comes out into pieces for the workers; the end goes with the last."""
-        n = 0 if records is None else len(records)
+    def _pass_on(self, parcel: Parcel, behind: int, given: Given) -> None:
+        """Cut what comes out into pieces for the workers; the end, and what stands behind the last row, go with the last."""
+        n = len(parcel)
         for start in range(0, n - self._piece_rows, self._piece_rows):
-            assert records is not None
+            assert parcel.records is not None
             stop = start + self._piece_rows
-            given.out.append(Fed(Parcel(records.slice(start, stop)), behind - n + stop))
-        rest = None if records is None else records.slice((n - 1) // self._piece_rows * self._piece_rows, n)
-        if rest is not None or given.end is not End.NOTHING or given.failure is not None:
-            given.out.append(Fed(Parcel(rest, given.end, given.failure), behind))
+            skipped = [each._replace(at=each.at - start) for each in parcel.skipped if start <= each.at < stop]
+            given.out.append(Fed(Parcel(parcel.records.slice(start, stop), skipped=skipped), behind - n + stop))
+        start = (n - 1) // self._piece_rows * self._piece_rows if n else 0
+        rest = parcel.records.slice(start, n) if parcel.records is not None and n else None
+        skipped = [each._replace(at=each.at - start) for each in parcel.skipped if each.at >= start]
+        if rest is not None or skipped or given.end is not End.NOTHING or given.failure is not None:
+            given.out.append(Fed(parcel.made(rest, given.failure, skipped=skipped), behind))
 
 
 class Cut:
-    """Counts the rows that come out of a lane into microbatches of `size`. copies: they may lie in memory that others share."""
+    """Counts the rows that come out of a lane into microbatches of `size`, and the bad records that were left out before them.
 
-    def __init__(self, i: int, cursor: Cursor, size: int, pads: bool, copies: bool) -> None:
-        self._i, self._size, self._pads, self._copies = i, size, pads, copies
+    copies: rows may lie in memory that others share.
+    """
+
+    def __init__(self, i: int, cursor: Cursor, size: int, pads: bool, copies: bool, limit: Limit) -> None:
+        self._i, self._size, self._pads, self._copies, self._limit = i, size, pads, copies, limit
+        self._bad = Counter(dict(cursor.bad[i]))
         self._count, self._left = cursor.out, cursor.rows[i]
         self._number = cursor.out // size
         self._pending: list[Records] = []
@@ -220,15 +236,11 @@ class Cut:
     def held_bytes(self) -> int:
         return sum(records.nbytes for records in self._pending)
 
-    def push(self, records: Records | None, behind: Any, given: Given) -> None:
+    def push(self, parcel: Parcel, behind: Any, given: Given) -> None:
         """Take rows; whole microbatches go into `given`, and at the end of the run what is left, or its count."""
-        records, self._left = _drop(records, self._left)
-        if records is not None:
-            self._count += len(records)
-            self._pending.append(records)
-            self._rows += len(records)
+        self._take(parcel, given)
         if given.failure is None:
-            given.edges.append((self._i, Edge(self._count, behind, self._left)))
+            given.edges.append((self._i, Edge(self._count, behind, self._left, counts(self._bad))))
         if self._rows >= self._size:
             rows = self._joined()
             whole = self._rows // self._size * self._size
@@ -245,6 +257,22 @@ class Cut:
             else:
                 given.tally["rows_left"] += self._rows
             self._pending, self._rows = [], 0
+
+    def _take(self, parcel: Parcel, given: Given) -> None:
+        """Rows, up to the bad record that is one too many."""
+        for skipped, piece in between(parcel.records, parcel.skipped):
+            for each in skipped:
+                counted(each, self._bad)
+                if (error := self._limit.reached(each)) is not None:
+                    given.failure = error
+                    return
+            records, self._left = _drop(piece, self._left)
+            if records is not None:
+                self._count += len(records)
+                self._pending.append(records)
+                self._rows += len(records)
+        if parcel.end is not End.NOTHING and given.failure is None:
+            given.failure = self._limit.judged(parcel.drawn)
 
     def _joined(self) -> Records:
         rows = Records.concat(self._pending)

@@ -14,7 +14,7 @@ from zephon_async.engine.gather import Chunk, Policy, gather, what_is_wrong
 from zephon_async.engine.placement import Placement
 from zephon_async.errors import BadRecord
 from zephon_async.operators import Operator, RecordFailed, Tally
-from zephon_async.records import Parcel, Records
+from zephon_async.records import Parcel, Records, Skipped, between
 from zephon_async.runners import Portable, ask, deliverable
 
 
@@ -55,7 +55,7 @@ class Stateless:
             for number, operator in zip(self.numbers, self.operators, strict=True):
                 parcel = apply(operator, self.policy.spared(number, parcel), self.policy)
         except BaseException as error:
-            return Parcel(None, work.end, deliverable(error))
+            return Parcel(None, work.end, deliverable(error), drawn=work.drawn)
         return parcel
 
     async def run_async(self, work: Parcel) -> Parcel:
@@ -65,12 +65,15 @@ class Stateless:
             for number, operator in zip(self.numbers, self.operators, strict=True):
                 parcel = await apply_async(operator, self.policy.spared(number, parcel), self.policy)
         except (Exception, KeyboardInterrupt, SystemExit) as error:
-            return Parcel(None, work.end, deliverable(error))
+            return work.made(None, deliverable(error))
         return parcel
 
 
 def apply(operator: Operator, parcel: Parcel, policy: Policy) -> Parcel:
-    """Apply one operator. Rows behind a failing one are given up, those before it go on."""
+    """Apply one operator. Rows behind a failing one are given up, those before it go on.
+
+    Rows between bad records that were left out before are worked by themselves, so that it is known how many come before each.
+    """
     outcome = _Outcome(operator, parcel, policy)
     while (rest := outcome.rest) is not None:
         tally: Tally = Counter()
@@ -104,10 +107,20 @@ class _Outcome:
 
     def __init__(self, operator: Operator, parcel: Parcel, policy: Policy) -> None:
         self._operator, self._parcel, self._policy = operator, parcel, policy
-        self.rest: Records | None = parcel.records if len(parcel) else None
+        self.rest: Records | None = None
         self._pieces: list[Records] = []
+        self._rows = 0
         self._failure = parcel.failure
         self._tally: Tally = Counter(parcel.counts)
+        self._skipped: list[Skipped] = []
+        self._between = between(parcel.records, parcel.skipped)
+        self._next()
+
+    def _next(self) -> None:
+        """Go on to the next rows between bad records."""
+        while self.rest is None and (piece := next(self._between, None)) is not None:
+            self._skipped += [each._replace(at=self._rows) for each in piece[0]]
+            self.rest = piece[1] if piece[1] is not None and len(piece[1]) else None
 
     def given(self, records: Records, tally: Tally) -> None:
         """What the operator gave for all of `rest`."""
@@ -117,28 +130,31 @@ class _Outcome:
             place = f"among rows that begin with {self._policy.place(self.rest, 0)}"
             self._failure, self.rest = blamed(error, self._operator.name, place), None
         else:
-            self.done(records, tally)
+            self._done(records, tally)
+            self._next()
 
-    def done(self, records: Records | None, tally: Tally) -> None:
+    def _done(self, records: Records | None, tally: Tally) -> None:
         self._tally.update(tally)
         if records is not None and len(records):
             self._pieces.append(records)
+            self._rows += len(records)
         self.rest = None
 
     def failed(self, failed: RecordFailed, tally: Tally) -> None:
         assert self.rest is not None
         rest, cause = self.rest, failed.__cause__ or failed
-        self.done(failed.done, tally)
+        self._done(failed.done, tally)
         if isinstance(cause, BadRecord) and self._policy.quarantine:
-            self._policy.skip(rest, failed.at, cause, self._tally)
+            self._skipped.append(self._policy.skip(rest, failed.at, self._rows, cause, self._tally))
             self.rest = rest.slice(failed.at + 1, len(rest)) if failed.at + 1 < len(rest) else None
+            self._next()
             return
         place = self._policy.place(rest, failed.at) if failed.at < len(rest) else "an unknown record"
         self._failure = blamed(cause, self._operator.name, place)
 
     def parcel(self) -> Parcel:
         records = Records.concat(self._pieces) if self._pieces else None
-        return Parcel(records, self._parcel.end, self._failure, self._tally)
+        return self._parcel.made(records, self._failure, self._tally, self._skipped)
 
 
 def _find(operator: Operator, records: Records, error: BaseException) -> RecordFailed:

@@ -8,11 +8,14 @@ how many row blocks they have before the last is read (compressed lines): these 
 shard, and their row blocks in bytes of what comes out of them.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from zephon_async.errors import ShardError
 
 ANYWHERE, IN_ORDER, FROM_START = 0, 1, 2  # how a unit is entered
 UNIT = np.dtype(
@@ -53,6 +56,7 @@ class Catalog:
 
     units: UNIT[n], in the order of shards and of places in them, without empty ones.
     ignored: names that were seen and are not shards (hidden files, markers, unknown suffixes).
+    lost: shards that are broken, so that nobody knows what is in them, by their numbers, and why. They have no units.
     """
 
     dataset: str
@@ -61,6 +65,7 @@ class Catalog:
     units: npt.NDArray[Any]
     measure: Literal["rows", "bytes"]
     ignored: tuple[str, ...] = ()
+    lost: Mapping[int, ShardError] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:

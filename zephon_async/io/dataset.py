@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from zephon_async.checks import checks_call, whole, writable
-from zephon_async.errors import DatasetError, RecipeError, ShardError
+from zephon_async.errors import DatasetError, RecipeError, ShardError, StorageError
 from zephon_async.forks import tell_of_forks
 from zephon_async.io.access import Access
 from zephon_async.io.at_once import at_once
@@ -154,9 +154,14 @@ class Dataset:
         """A shard as bytes. access: how remote ones are read; None: each time by a connection of its own."""
         return self.store.open(self.name, self.shards[shard], access)
 
-    def catalog(self, access: Access | None = None) -> Catalog:
-        """Its shards and their units. Reads footers, or counts small data, when first called."""
+    def catalog(self, access: Access | None = None, lenient: bool = False) -> Catalog:
+        """Its shards and their units. Reads footers, or counts small data, when first called.
+
+        lenient: shards that are broken as a whole are left out and told, not raised.
+        """
         catalog: Catalog = self._once.get("catalog", lambda: self._make_catalog(access))
+        if catalog.lost and not lenient:
+            raise next(iter(catalog.lost.values()))
         return catalog
 
     def ids(self) -> npt.NDArray[np.int64]:
@@ -165,7 +170,8 @@ class Dataset:
 
     def counts(self) -> npt.NDArray[np.int64]:
         """Rows of each shard: int64[shards]. Reads all of it where rows are not known otherwise."""
-        return self._once.get("counts", self._make_counts).copy()  # type: ignore[no-any-return]
+        self.catalog()
+        return self._counts().copy()
 
     def total(self) -> int:
         """All rows."""
@@ -187,8 +193,8 @@ class Dataset:
 
     def settings(self) -> dict[str, Any]:
         """What of it decides the data, as plain values: for the fingerprint. No roots and no times."""
-        catalog = self.catalog()
-        counts = self.counts().tolist() if catalog.measure == "rows" else [None] * len(self.shards)
+        catalog = self.catalog(lenient=True)
+        counts = self._counts().tolist() if catalog.measure == "rows" else [None] * len(self.shards)
         return {
             "name": self.name,
             "format": self.format,
@@ -204,14 +210,24 @@ class Dataset:
 
     def _make_catalog(self, access: Access | None) -> Catalog:
         measure = find_format(self.format).measure(sum(shard.size for shard in self.shards))
-        return Catalog(self.name, self.format, self.shards, self._units(measure, access), measure, self.ignored)
+        units, lost = self._units(measure, access)
+        return Catalog(self.name, self.format, self.shards, units, measure, self.ignored, lost)
+
+    def _counts(self) -> npt.NDArray[np.int64]:
+        counts: npt.NDArray[np.int64] = self._once.get("counts", self._make_counts)
+        return counts
 
     def _make_counts(self) -> npt.NDArray[np.int64]:
-        catalog = self.catalog()
-        units = catalog.units if catalog.measure == "rows" else self._units("rows", None)
+        catalog = self.catalog(lenient=True)
+        units = catalog.units
+        if catalog.measure != "rows":
+            units, lost = self._units("rows", None)
+            for error in lost.values():
+                raise error
         return np.bincount(units["shard"], units["length"], len(self.shards)).astype(np.int64)
 
-    def _units(self, measure: Measure, access: Access | None) -> npt.NDArray[Any]:
+    def _units(self, measure: Measure, access: Access | None) -> tuple[npt.NDArray[Any], dict[int, ShardError]]:
+        """The units of all shards, and what is said of those that are broken."""
         numbers = range(len(self.shards))
         if not self.store.remote:
             spans = [self._units_of(shard, measure, None) for shard in numbers]
@@ -220,13 +236,21 @@ class Dataset:
                 return self._units(measure, own)
         else:
             spans = at_once(lambda shard: self._units_of(shard, measure, access), numbers)
-        units = [(shard, *span) for shard, several in zip(numbers, spans, strict=True) for span in several if span.length]
-        return np.array(units, UNIT)
+        found = dict(zip(numbers, spans, strict=True))
+        lost = {shard: error for shard, error in found.items() if isinstance(error, ShardError)}
+        sound = {shard: several for shard, several in found.items() if not isinstance(several, ShardError)}
+        units = [(shard, *span) for shard, several in sound.items() for span in several if span.length]
+        return np.array(units, UNIT), lost
 
-    def _units_of(self, shard: int, measure: Measure, access: Access | None) -> Sequence[UnitSpan]:
+    def _units_of(self, shard: int, measure: Measure, access: Access | None) -> Sequence[UnitSpan] | ShardError:
         source = self.open(shard, access)
-        with reading(source, self.format):
-            return find_format(self.format).units(source, measure, self.unit_bytes, self.block_bytes)
+        try:
+            with reading(source, self.format):
+                return find_format(self.format).units(source, measure, self.unit_bytes, self.block_bytes)
+        except StorageError:
+            raise
+        except ShardError as error:
+            return error.with_traceback(None)
 
 
 def _in_bytes(name: str) -> bytes:

@@ -160,7 +160,7 @@ class Fetcher:
         self._reader, self._access, self._submit, self._owners = reader, access, submit, owners
         self._streams, self._memory_bytes, self._spill = streams, memory_bytes, spill
         self._held: OrderedDict[Key, Held] = OrderedDict()  # the least recently used first
-        self._shapes = [_Shape.of(dataset.catalog(), memory_bytes // (2 * streams)) for dataset in reader.datasets]
+        self._shapes = [_Shape.of(dataset.catalog(lenient=True), memory_bytes // (2 * streams)) for dataset in reader.datasets]
         self._usual = [shape.nbytes for shape in self._shapes]  # bytes of an extent of each dataset, lately
         self._lost: set[tuple[int, int, int]] = set()  # (dataset, unit, row block) of what was dropped
         self._coming = Gate(_ANY_NUMBER, _ANY_NUMBER, coming_bytes)
@@ -245,7 +245,7 @@ class Fetcher:
 
     def _unknown(self, d: int, unit: int) -> bool:
         """Whether nobody knows which bytes a row block is decoded from: whoever decodes it reads them."""
-        return bool(self._reader.datasets[d].catalog().units["entry"][unit] == FROM_START)
+        return bool(self._reader.datasets[d].catalog(lenient=True).units["entry"][unit] == FROM_START)
 
     def _of(self, d: int, unit: int) -> Held:
         key = (d, unit)
@@ -260,7 +260,7 @@ class Fetcher:
             there.over = False
             return there
         if self._shapes[d].in_rows:
-            blocks = range(_blocks(self._reader.datasets[d].catalog().units[unit]))
+            blocks = range(_blocks(self._reader.datasets[d].catalog(lenient=True).units[unit]))
         extent = Extent(blocks, self._spill)
         held.extents = (*held.extents, extent)
         if lost := self._lost.intersection((d, unit, block) for block in blocks):

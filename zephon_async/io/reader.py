@@ -6,6 +6,7 @@ and what did not fit is null and named in `bad`. It waits for storage and comput
 Threads: any number at once. Datasets and decoders are values; what stays open between reads is in a `Pool`, which has a lock.
 """
 
+import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -13,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from zephon_async.errors import BadRecord, ZephonError
+from zephon_async.errors import BadRecord, ColumnError, ShardError, StorageError, ZephonError
 from zephon_async.io.access import Access
-from zephon_async.io.catalog import ANYWHERE
+from zephon_async.io.catalog import ANYWHERE, FROM_START
+from zephon_async.io.conform import batch_of
 from zephon_async.io.dataset import Dataset
 from zephon_async.io.formats import Decoded, Decoder, find_format, reading
 from zephon_async.io.pool import Pool
@@ -31,7 +33,7 @@ class Reader:
 
     schema: what every block has, see `schema.unify`. size_of: the size of each row of a batch in the plan's unit, at least 1.
     required: columns that no shard of a format with columns may lack. open_bytes: bound of what stays open between reads.
-    access: how remote shards are read.
+    access: how remote shards are read. lenient: what is broken and cannot be read becomes a row block that says so.
     """
 
     def __init__(
@@ -43,8 +45,11 @@ class Reader:
         required: Collection[str] = (),
         open_bytes: int = OPEN_BYTES,
         access: Access | None = None,
+        lenient: bool = False,
     ) -> None:
-        self.datasets, self._access = tuple(datasets), access
+        self.datasets, self._access, self._lenient = tuple(datasets), access, lenient
+        self._broken: dict[tuple[int, int], tuple[int, str]] = {}  # units read in order: from which row block on, and why
+        self._lock = threading.Lock()  # of that
         self.schema = schema
         self._size_of = size_of
         self._pool = Pool(open_bytes)
@@ -59,12 +64,12 @@ class Reader:
     def open(self, dataset: int, unit: int) -> Source:
         """The shard that a unit lies in."""
         of = self.datasets[dataset]
-        return of.open(int(of.catalog().units["shard"][unit]), self._access)
+        return of.open(int(of.catalog(lenient=True).units["shard"][unit]), self._access)
 
     def ranges(self, dataset: int, unit: int, blocks: range) -> Sequence[tuple[int, int]]:
         """Where the bytes lie, (begin, end), that row blocks of a unit are decoded from. It may read."""
         of = self.datasets[dataset]
-        return self._decoders[of.format].ranges(self.open(dataset, unit), of.catalog().units[unit], blocks)
+        return self._decoders[of.format].ranges(self.open(dataset, unit), of.catalog(lenient=True).units[unit], blocks)
 
     def read_several(self, dataset: int, unit: int, blocks: range, source: Source | None = None) -> dict[int, Block]:
         """Neighbouring row blocks, with others of their unit that were decoded on the way to them, by number.
@@ -72,13 +77,37 @@ class Reader:
         source: the shard, with what has been fetched of it.
         """
         of = self.datasets[dataset]
-        catalog = of.catalog()
+        catalog = of.catalog(lenient=True)
         place = catalog.units[unit]
         source = source or self.open(dataset, unit)
         decoder = self._decoders[of.format]
-        with reading(source, of.format):
-            decoded = decoder.read(source, place, blocks)
+        lost = {block: self._lost(dataset, unit, why) for block in blocks if (why := self._why_lost(dataset, unit, block))}
+        if len(lost) == len(blocks):
+            return lost
+        try:
+            with reading(source, of.format):
+                decoded = decoder.read(source, place, blocks)
+        except (StorageError, ColumnError):
+            raise
+        except ShardError as error:
+            if not self._lenient or len(blocks) > 1:  # each of several is tried by itself then
+                raise
+            with self._lock:
+                self._broken[dataset, unit] = blocks.start, str(error).removeprefix(f"{source.where}: ")
+            return self.read_several(dataset, unit, blocks, source)
         return {one.block: self._block(one, place, catalog.measure == "bytes", source, decoder) for one in decoded}
+
+    def _why_lost(self, dataset: int, unit: int, block: int) -> str:
+        """Why a row block cannot be read, where that was found out."""
+        with self._lock:
+            first, why = self._broken.get((dataset, unit), (block + 1, ""))
+        return why if block == first or (block > first and self.in_order(dataset, unit)) else ""
+
+    def _lost(self, dataset: int, unit: int, why: str) -> Block:
+        """In the place of a row block that cannot be read."""
+        place, none = self.datasets[dataset].catalog(lenient=True).units[unit], np.empty(0, np.int64)
+        empty = batch_of([pa.nulls(0, field.type) for field in self.schema], 0, self.schema)
+        return Block(empty, int(place["shard"]), none, none, none, last=bool(place["entry"] == FROM_START), lost=why)
 
     def row_name(self, dataset: int, shard: int, row: int) -> str:
         """What messages call a row of a shard. It may read."""
@@ -87,7 +116,7 @@ class Reader:
 
     def in_order(self, dataset: int, unit: int) -> bool:
         """Whether a block of a unit should be read after the one before it, not at the same time."""
-        return bool(self.datasets[dataset].catalog().units["entry"][unit] != ANYWHERE)
+        return bool(self.datasets[dataset].catalog(lenient=True).units["entry"][unit] != ANYWHERE)
 
     def close(self) -> None:
         """Let go of what stands open."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from zephon_async.errors import DatasetError, ShardError
+from zephon_async.errors import DatasetError, ShardError, StorageError
 from zephon_async.io.access import Access, Place, Range, is_forbidden
 from zephon_async.io.catalog import Shard
 from zephon_async.io.stores import Object, is_pattern, scheme_of, shown
@@ -46,7 +46,7 @@ class RemoteSource:
             key = f"{self.found.key.rpartition('/')[0]}/{name}".removeprefix("/")
             found = self._look(where, key)
             if found is None:
-                raise ShardError(f"{self.where}: there is no {key!r}, which must lie beside it")
+                raise StorageError(f"{self.where}: there is no {key!r}, which must lie beside it")
         return RemoteSource(where, named, self.place, found, self.access, self.listed)
 
     def _look(self, where: str, key: str) -> Object | None:

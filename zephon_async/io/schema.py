@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from zephon_async.checks import hint
-from zephon_async.errors import DatasetError, RecipeError
+from zephon_async.errors import ColumnError, DatasetError, RecipeError, ShardError, StorageError
 from zephon_async.io.access import Access
 from zephon_async.io.conform import promote
 from zephon_async.io.dataset import Dataset
@@ -37,12 +37,13 @@ def dataset_schema(
     seed: int = 0,
     by: Mapping[str, str] = {},
     access: Access | None = None,
+    lenient: bool = False,
 ) -> pa.Schema:
     """The columns of a dataset that are needed (None: all that are seen), sorted by name. Blocks while it reads.
 
     seed: chooses the shards that are looked at.
     required: columns that must be there, each of a kind: "string", "integers" (lists of them), "text" (or bytes), or "any".
-    by: which operator requires each, for messages. access: how remote shards are read.
+    by: which operator requires each, for messages. access: how remote shards are read. lenient: broken shards are passed over.
     Raises `DatasetError` for a required column that is nowhere or cannot be of its kind, `RecipeError` for one that is pinned to
     another kind.
     """
@@ -51,7 +52,7 @@ def dataset_schema(
     for name, kind in required.items():
         pins |= _required_pin(dataset.name, name, kind, pins.get(name), by.get(name, "an operator"), form.typed)
     wanted = None if needed is None else needed | set(required)
-    look = _Look(dataset, form, mix(seed, seed_of(dataset.name)), required, access)
+    look = _Look(dataset, form, mix(seed, seed_of(dataset.name)), required, access, lenient)
     look.at_columns(wanted, set(pins))
     if wanted is None and not pins:
         look.refuse_unreadable()
@@ -122,9 +123,11 @@ def _hint(field: pa.Field, kind: str) -> str:
 class _Look:
     """A look at the first row blocks of some shards. seen: the fields found, by name."""
 
-    def __init__(self, dataset: Dataset, form: Format, seed: int, required: Mapping[str, str], access: Access | None) -> None:
-        self._dataset, self._form, self._required, self._access = dataset, form, required, access
-        self._units = units = dataset.catalog().units
+    def __init__(
+        self, dataset: Dataset, form: Format, seed: int, required: Mapping[str, str], access: Access | None, lenient: bool
+    ) -> None:
+        self._dataset, self._form, self._required, self._access, self._lenient = dataset, form, required, access, lenient
+        self._units = units = dataset.catalog(lenient=True).units
         firsts = [n for n in range(len(units)) if n == 0 or units["shard"][n] != units["shard"][n - 1]]
         self._looked = [units[firsts[at]] for at in permutation(len(firsts), seed)[:LOOKED_SHARDS].tolist()]
         self.seen: dict[str, pa.Field] = {}
@@ -189,8 +192,13 @@ class _Look:
 
     def _fields(self, unit: Any, columns: frozenset[str] | None) -> pa.Schema:
         source = self._dataset.open(int(unit["shard"]), self._access)
-        with reading(source, self._dataset.format):
-            return self._form.look(source, unit, self._dataset.block_bytes, columns)
+        try:
+            with reading(source, self._dataset.format):
+                return self._form.look(source, unit, self._dataset.block_bytes, columns)
+        except ShardError as error:
+            if not self._lenient or isinstance(error, StorageError | ColumnError):
+                raise
+            return pa.schema([])
 
     def _has_some(self, unit: Any, name: str, kind: str) -> bool:
         """Whether a value of a kind is in a block of a format without types, of which the look is at the first values."""

@@ -1,11 +1,12 @@
 """The rules of order, which never wait: who works what, which row comes next, and where a lane stands."""
 
-from zephon_async.lanes.cursor import Cursor, Edge, Mark, Trail
+from zephon_async.lanes.cursor import BadCounts, Cursor, Edge, Mark, Trail
 from zephon_async.lanes.draw import Coordinates, Draw, OnExhausted, Rule, Run, Stream
 from zephon_async.lanes.state import PartialStep, RankState, Start, resume, spans
 from zephon_async.lanes.topology import Topology
 
 __all__ = [
+    "BadCounts",
     "Coordinates",
     "Cursor",
     "Draw",

@@ -12,12 +12,14 @@ off behind the oldest row that can still be asked for.
 from bisect import bisect_right
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from zephon_async.errors import InternalError
 from zephon_async.lanes.draw import Coordinates
 
 Position = TypeVar("Position")
+BadCounts: TypeAlias = tuple[tuple[int, int], ...]
+"""(dataset, bad records) of those that have any, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class Cursor:
     first, taken, skips, outputs: per accumulator the number of its first output, the number of its input row there, the tokens
     of that row to leave out, and the outputs to drop before the next stateless stage.
     rows: per stateless stage (one more than accumulators) the rows to drop after it.
+    bad: per stateless stage, with the accumulator behind it, bad records left out before its place, as (dataset, records).
     """
 
     draw: Coordinates | None
@@ -37,21 +40,23 @@ class Cursor:
     outputs: tuple[int, ...]
     rows: tuple[int, ...]
     out: int = 0
+    bad: tuple[BadCounts, ...] = ()
 
     @classmethod
     def start(cls, accumulators: int) -> "Cursor":
         """The beginning of a lane."""
         none = (0,) * accumulators
-        return cls(None, none, none, none, none, (*none, 0))
+        return cls(None, none, none, none, none, (*none, 0), bad=((),) * (accumulators + 1))
 
 
 class Edge(NamedTuple, Generic[Position]):
     """Row number `row` behind stage S[i] is had from `position` (draw coordinates, or an output number of A[i - 1]) by dropping
-    `left` rows of what S[i] makes of it."""
+    `left` rows of what S[i] makes of it. bad: records left out before that, by S[i] and A[i]."""
 
     row: int
     position: Position
     left: int
+    bad: BadCounts = ()
 
 
 class Mark(NamedTuple):
@@ -74,7 +79,8 @@ class Trail:
         self._passing = passing
         counts = (*cursor.taken, cursor.out)
         positions = (cursor.draw, *(cursor.first[i] + cursor.outputs[i] for i in range(k)))
-        self._edges: list[list[Edge[Any]]] = [[Edge(*edge)] for edge in zip(counts, positions, cursor.rows, strict=True)]
+        edges = zip(counts, positions, cursor.rows, cursor.bad, strict=True)
+        self._edges: list[list[Edge[Any]]] = [[Edge(*edge)] for edge in edges]
         self._marks = [[Mark(cursor.first[i], cursor.taken[i], cursor.skips[i])] for i in range(k)]
 
     def edge(self, i: int, edge: Edge[Any]) -> None:
@@ -89,10 +95,11 @@ class Trail:
         """From where output row `out` of the lane can be had again. What lies before it is forgotten."""
         k = len(self._marks)
         first, taken, skips, outputs, rows = [0] * k, [0] * k, [0] * k, [0] * k, [0] * (k + 1)
+        bad: list[BadCounts] = [()] * (k + 1)
         wanted = out
         for i in reversed(range(k)):
             edge = _last(self._edges[i + 1], wanted)
-            rows[i + 1], position = edge.left + wanted - edge.row, edge.position
+            rows[i + 1], position, bad[i + 1] = edge.left + wanted - edge.row, edge.position, edge.bad
             if i + 1 in self._passing:
                 rows[i + 1], position = 0, position + rows[i + 1]
             mark = _last(self._marks[i], position)
@@ -100,8 +107,9 @@ class Trail:
             outputs[i] = position - mark.number
             wanted = mark.row
         edge = _last(self._edges[0], wanted)
-        rows[0] = edge.left + wanted - edge.row
-        return Cursor(edge.position, tuple(first), tuple(taken), tuple(skips), tuple(outputs), tuple(rows), out)
+        rows[0], bad[0] = edge.left + wanted - edge.row, edge.bad
+        numbers = (tuple(first), tuple(taken), tuple(skips), tuple(outputs), tuple(rows))
+        return Cursor(edge.position, *numbers, out, tuple(bad))
 
 
 def _last(entries: list[Any], number: int) -> Any:

@@ -26,8 +26,8 @@ from zephon_async.errors import DatasetError
 from zephon_async.records import Part
 
 OnExhausted: TypeAlias = Literal["repeat", "stop", "drop_out"]
-Coordinates: TypeAlias = tuple[int, int, tuple[int, int] | None, tuple[tuple[int, int, int, int], ...]]
-"""(rows given, time, horizon as a fraction, per dataset (epoch, part, row of the part, surplus))."""
+Coordinates: TypeAlias = tuple[int, int, tuple[int, int] | None, tuple[tuple[int, int, int, int, int], ...]]
+"""(rows given, time, horizon as a fraction, per dataset (epoch, part, row of the part, surplus, rows given))."""
 
 
 _TURNS = 16
@@ -78,13 +78,13 @@ class _Head:
     """Where a dataset stands: its next row is `row` of `part` of `epoch`."""
 
     __slots__ = (
-        *("stream", "epoch", "part", "row", "surplus", "since", "seen", "parts", "times", "last"),
+        *("stream", "epoch", "part", "row", "surplus", "rows", "since", "seen", "parts", "times", "last"),
         *("current", "given", "ends", "numerators"),  # of a part that was supplied
     )
 
-    def __init__(self, stream: Stream, at: tuple[int, int, int, int], since: int) -> None:
+    def __init__(self, stream: Stream, at: tuple[int, int, int, int, int], since: int) -> None:
         self.stream = stream
-        self.epoch, self.part, self.row, self.surplus = at  # surplus: at `row`, against the time `since`
+        self.epoch, self.part, self.row, self.surplus, self.rows = at  # surplus: at `row`, against the time `since`
         self.since = since
         self.seen = self.epoch - (self.part == self.row == 0)  # the last epoch that had a row, as far as is known
         self.parts: Sequence[Part] | None = stream.parts(self.epoch)  # None: it gives no more rows
@@ -145,7 +145,7 @@ class Draw:
 
     def __init__(self, streams: Sequence[Stream], rule: Rule, coordinates: Coordinates | None = None) -> None:
         self._rule = rule
-        self.number, self.time, horizon, at = coordinates or (0, 0, None, ((0, 0, 0, 0),) * len(streams))
+        self.number, self.time, horizon, at = coordinates or (0, 0, None, ((0, 0, 0, 0, 0),) * len(streams))
         self._horizon = None if horizon is None else Fraction(*horizon)
         self._heads = [_Head(stream, where, self.time) for stream, where in zip(streams, at, strict=True)]
         self._heap: list[tuple[int, int]] = []
@@ -163,8 +163,13 @@ class Draw:
     def coordinates(self) -> Coordinates:
         """Where the lane stands: bounded whole numbers, from which a new `Draw` gives the same rows."""
         horizon = None if self._horizon is None else (self._horizon.numerator, self._horizon.denominator)
-        at = tuple((h.epoch, h.part, h.row, h.surplus_at(self.time)) for h in self._heads)
+        at = tuple((h.epoch, h.part, h.row, h.surplus_at(self.time), h.rows) for h in self._heads)
         return self.number, self.time, horizon, at
+
+    @property
+    def drawn(self) -> tuple[int, ...]:
+        """Rows given of each dataset."""
+        return tuple(head.rows for head in self._heads)
 
     @property
     def done(self) -> bool:
@@ -243,6 +248,7 @@ class Draw:
             runs.append(Run(d, head.epoch, head.current, head.row, stop, given - head.given))
             rows -= stop - head.row
             self.number += stop - head.row
+            head.rows += stop - head.row
             self.time = int(head.times[stop - 1])
             head.row, head.given = stop, given
             if stop < len(head.times):

@@ -15,7 +15,7 @@ from zephon_async.lanes.cursor import Cursor
 from zephon_async.lanes.topology import Topology
 
 _MAGIC = b"ZEPH"
-_VERSION = 4
+_VERSION = 5
 
 PartialStep: TypeAlias = Literal["refuse", "uneven"]
 
@@ -202,18 +202,19 @@ def _pack_cursor(c: Cursor) -> list[Any]:
     draw = None
     if c.draw is not None:
         number, time, horizon, at = c.draw
-        draw = [number, time, None if horizon is None else [_pack(h) for h in horizon], [[*a[:3], _pack(a[3])] for a in at]]
-    return [draw, c.first, c.taken, c.skips, c.outputs, c.rows, c.out]
+        draw = [number, time, None if horizon is None else [_pack(h) for h in horizon], [[*a[:3], _pack(a[3]), a[4]] for a in at]]
+    return [draw, c.first, c.taken, c.skips, c.outputs, c.rows, c.bad, c.out]
 
 
 def _unpack_cursor(packed: Sequence[Any]) -> Cursor:
-    draw, *numbers, out = packed
+    draw, *numbers, bad, out = packed
     if draw is not None:
         number, time, horizon, at = draw
         fraction = None if horizon is None else (_unpack(horizon[0]), _unpack(horizon[1]))
-        draw = (number, time, fraction, tuple((e, p, r, _unpack(s)) for e, p, r, s in at))
+        draw = (number, time, fraction, tuple((e, p, r, _unpack(s), n) for e, p, r, s, n in at))
     first, taken, skips, outputs, rows = (tuple(n) for n in numbers)
-    return Cursor(draw, first, taken, skips, outputs, rows, out)
+    counts = tuple(tuple((d, n) for d, n in stage) for stage in bad)
+    return Cursor(draw, first, taken, skips, outputs, rows, out, counts)
 
 
 def _pack(n: int) -> int | bytes:

@@ -334,13 +334,13 @@ class _Process:
         records, besides = pick_up(
             slot, done.layout, copied, partial(self._free.append, self._slot) if self._slot else lambda: None
         )
-        failure, lines = pickle.loads(besides) if besides else (None, ())
+        failure, lines, skipped = pickle.loads(besides) if besides else (None, (), ())
         for level, line in lines:
             _log.log(level, "%s", line)
         error = None if failure is None else unpack_exception(failure, f"worker process {self.pid}")
         before = job.parcel
         counts = Counter(before.counts) + Counter(done.counts) if done.counts else before.counts
-        return Parcel(records, before.end, error or before.failure, counts)
+        return before.made(records, error or before.failure, counts, skipped)
 
     def hang_up(self) -> None:
         """Let it end by itself."""

@@ -40,7 +40,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """busy_s: seconds that it took. counts: of its parcel. `extra` of the layout: its failure and log lines, pickled."""
+    """busy_s: seconds that it took. counts: of its parcel. `extra` of the layout: its failure, log lines and skipped, pickled."""
 
     busy_s: float
     counts: dict[str, int]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
-from zephon_async.records import Parcel
+from zephon_async.records import Parcel, Skipped
 from zephon_async.runners import wire
 from zephon_async.runners.arena import Arena, lay_down, pick_up
 from zephon_async.runners.child import Says, begun
@@ -80,16 +80,16 @@ class _Worker:
         if os.getpid() != self._pid:
             os._exit(0)
         try:
-            layout = lay_down(self._slots[call.slot], given.records, self._besides(given.failure))
+            layout = lay_down(self._slots[call.slot], given.records, self._besides(given.failure, given.skipped))
         except BaseException as error:
-            given, layout = Parcel(None), lay_down(self._slots[call.slot], None, self._besides(error))
+            given, layout = Parcel(None), lay_down(self._slots[call.slot], None, self._besides(error, ()))
         self._socket.sendall(encoded(Done(perf_counter() - began, dict(given.counts), layout)))
 
-    def _besides(self, failure: BaseException | None) -> bytes:
+    def _besides(self, failure: BaseException | None, skipped: Sequence[Skipped]) -> bytes:
         lines = [self._said.popleft() for _ in range(len(self._said))]
-        if failure is None and not lines:
+        if failure is None and not lines and not skipped:
             return b""
-        return pickle.dumps((None if failure is None else pack_exception(failure), lines))
+        return pickle.dumps((None if failure is None else pack_exception(failure), lines, skipped))
 
 
 def _exit_code(error: BaseException) -> int:

@@ -115,7 +115,9 @@ class DatasetPlan:
         return [(first + n - epoch) % self.lanes for n, (a, b) in enumerate(pairwise(edges)) if a < b]
 
     def select(self, part: Part, epoch: int, block: Block) -> npt.NDArray[np.int64]:
-        """Which rows of a block are the part's, in the order of the plan: int64[n]."""
+        """Which rows of a block are the part's, in the order of the plan: int64[n]. None of one that cannot be read."""
+        if block.lost:
+            return np.empty(0, np.int64)
         if self.catalog.measure == "bytes":
             unit = self.catalog.units[part.unit]
             if unit["entry"] == FROM_START:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from zephon_async.checks import hint
-from zephon_async.errors import ShardError
+from zephon_async.errors import ColumnError, ShardError
 from zephon_async.io.catalog import ANYWHERE
 from zephon_async.io.conform import canonical_field
 from zephon_async.io.pool import Pool
@@ -134,13 +134,13 @@ def check_columns(source: Source, schema: pa.Schema, wanted: Collection[str], re
     """The wanted columns that a file has, in its order. Raises `ShardError` for a required one that is not there."""
     names = schema.names
     if missing := sorted(set(required).difference(names)):
-        raise ShardError(
+        raise ColumnError(
             f"{source.where}: there is no column {missing[0]!r}; its columns are {', '.join(map(repr, names)) or 'none'}"
             f"{hint(missing[0], names)}"
         )
     present = [name for name in names if name in wanted]
     if twice := sorted({name for name in present if present.count(name) > 1}):
-        raise ShardError(f"{source.where}: has two columns named {twice[0]!r}")
+        raise ColumnError(f"{source.where}: has two columns named {twice[0]!r}")
     return present
 
 

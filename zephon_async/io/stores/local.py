@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from zephon_async.errors import DatasetError, ShardError
+from zephon_async.errors import DatasetError, ShardError, StorageError
 from zephon_async.io.catalog import Shard
 
 _Folders = frozenset[tuple[int, int]]
@@ -46,7 +46,7 @@ class LocalSource:
                     if length:
                         raise ShardError(f"{self.where}: ends at byte {offset + len(piece):,}, its size was {self.size:,} bytes")
         except OSError as error:
-            raise ShardError(f"{self.where}: {self.path!r} cannot be read: {error.strerror or error}") from error
+            raise StorageError(f"{self.where}: {self.path!r} cannot be read: {error.strerror or error}") from error
         return piece
 
     def beside(self, name: str) -> "LocalSource":
@@ -54,7 +54,7 @@ class LocalSource:
         try:
             status = os.stat(path)
         except OSError as error:
-            raise ShardError(f"{self.where}: {path!r}, which must lie beside it, cannot be read: {error.strerror}") from error
+            raise StorageError(f"{self.where}: {path!r}, which must lie beside it, cannot be read: {error.strerror}") from error
         named = f"{self.name.rpartition('/')[0]}/{name}".removeprefix("/")
         where = self.where.replace(repr(self.name), repr(named))
         return LocalSource(where, named, path, status.st_size, str(status.st_mtime_ns))
@@ -66,7 +66,7 @@ class LocalSource:
             change = "it was written to"
         else:
             return
-        raise ShardError(f"{self.where}: has changed since the catalog was made ({change}); start again, or put the file back")
+        raise StorageError(f"{self.where}: has changed since the catalog was made ({change}); start again, or put the file back")
 
 
 class LocalStore:

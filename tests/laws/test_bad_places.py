@@ -1,0 +1,169 @@
+"""Bad records have no place in the order, and the one that is too many ends the run in its place, on every way to run it."""
+
+import random
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zephon_async import BadRecord, Batch, Dataset, DatasetError, Pipeline, StaticMixtureWorkSource
+
+N = pa.schema({"n": pa.int64()})
+ROWS = {"a": 400, "b": 150}
+FIRST = {"a": 0, "b": 1_000}
+
+
+def is_broken(n: int) -> bool:
+    """Whether its line is no JSON."""
+    return n % 11 == 4 or 60 <= n < 75
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bad")
+    for name, rows in ROWS.items():
+        (folder / name).mkdir()
+        for shard in range(2):
+            numbers = range(FIRST[name] + shard * rows // 2, FIRST[name] + (shard + 1) * rows // 2)
+            lines = ("{broken\n" if is_broken(n) else f'{{"n": {n}}}\n' for n in numbers)
+            (folder / name / f"{shard}.jsonl").write_text("".join(lines))
+    return folder
+
+
+def one_of_nine(record: dict[str, Any]) -> bool:
+    if record["n"] % 9 == 2:
+        raise BadRecord("two of nine")
+    return bool(record["n"] % 5)
+
+
+def copies(record: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"n": record["n"]}] * (1 + record["n"] % 3)
+
+
+def refused(record: dict[str, Any]) -> dict[str, Any]:
+    if record["n"] % 17 == 3:
+        raise BadRecord("three of seventeen")
+    return {"n": record["n"]}
+
+
+def collected(state: list[int], record: dict[str, Any]) -> list[dict[str, Any]]:
+    if record["n"] % 23 == 7:
+        raise BadRecord("seven of twenty-three")
+    state.append(record["n"])
+    return given_out(state) if len(state) == 2 else []
+
+
+def given_out(state: list[int]) -> list[dict[str, Any]]:
+    out = [{"n": n} for n in state]
+    state.clear()
+    return out
+
+
+def pipeline(folder: Path, chain: str, shuffle: bool = True, **options: Any) -> Pipeline:
+    datasets = [Dataset.from_path(name, folder / name, unit_bytes=900, block_bytes=300) for name in ROWS]
+    source = StaticMixtureWorkSource(datasets, {"a": 2, "b": 1}, seed=3, unit="samples", shuffle=shuffle)
+    made = Pipeline(source).options(**{"on_bad_record": "quarantine", "lanes": 2, "workers": 2, "flush_every": 64, **options})
+    if "f" in chain:
+        made.filter(one_of_nine)
+    if "c" in chain:
+        made.flat_map(copies, schema=N)
+    if "s" in chain:
+        made.shuffle(7, seed=1)
+    if "a" in chain:
+        made.accumulate(list, collected, given_out, schema=N)
+    if "m" in chain:
+        made.map(refused, schema=N)
+    return made.batch(3)
+
+
+def taken(run: Pipeline, most: int | None = None) -> tuple[list[str], str]:
+    """Digests up to the error, and what it says."""
+    found: list[str] = []
+    try:
+        found.extend(batch.digest() for batch in islice(run, most))
+    except DatasetError as error:
+        return found, str(error)
+    return found, ""
+
+
+def numbers(batches: list[Batch]) -> list[int]:
+    return [n for batch in batches for n in batch.to_pylist("n")]
+
+
+def test_what_its_reader_finds_bad_takes_no_place(folder: Path, tmp_path: Path) -> None:
+    """As if it were not there: the mixture is that of the sound rows."""
+    sound = {name: [n for n in range(FIRST[name], FIRST[name] + rows) if not is_broken(n)] for name, rows in ROWS.items()}
+    clean = StaticMixtureWorkSource(
+        [Dataset.from_dict(name, {"n": rows}) for name, rows in sound.items()], {"a": 2, "b": 1}, unit="samples", shuffle=False
+    )
+    with Pipeline(clean).batch(3) as wanted, pipeline(folder, "", shuffle=False, lanes=1) as run:
+        assert numbers(list(run)) == numbers(list(wanted))
+
+
+@pytest.mark.parametrize("chain", ["", "f", "fcsm", "csam", "sa", "fsasm"])
+def test_the_run_ends_in_one_place(chain: str, folder: Path) -> None:
+    """However it is cut into chunks, on whatever runner, and whether it was stopped before."""
+    for most in (0, 1, 5, 12, 25):
+        with pipeline(folder, chain, max_bad=most, chunk_rows=1, runner="inline") as run:
+            expected = taken(run)
+        assert f"options(max_bad={most})" in expected[1]
+        ways: list[dict[str, Any]] = [{"chunk_rows": 7}, {"chunk_rows": 1024, "workers": 4}, {"chunk_rows": 3, "prefetch": 40}]
+        for options in ways:
+            with pipeline(folder, chain, max_bad=most, **options) as run:
+                assert taken(run) == expected
+        for stop in range(0, len(expected[0]) + 1, max(1, len(expected[0]) // 4)):
+            with pipeline(folder, chain, max_bad=most, chunk_rows=5) as run:
+                before, _ = taken(run, stop)
+                state = run.checkpoint()
+            with pipeline(folder, chain, max_bad=most, chunk_rows=11).restore(state) as run:
+                found, said = taken(run)
+            assert (before + found, said) == expected, stop
+
+
+@settings(max_examples=10)
+@given(share=st.sampled_from((0.0, 0.05, 0.12, 0.2, 0.3, 1.0)), chunk_rows=st.sampled_from((1, 13, 1024)), stop=st.integers(0, 60))
+def test_a_share_is_judged_at_the_end_of_each_segment(folder: Path, share: float, chunk_rows: int, stop: int) -> None:
+    with pipeline(folder, "fs", max_bad=share, chunk_rows=1, runner="inline") as run:
+        expected = taken(run)
+    assert bool(expected[1]) == (share < 0.25), expected[1]
+    with pipeline(folder, "fs", max_bad=share, chunk_rows=chunk_rows) as run:
+        before, said = taken(run, stop)
+        state = run.checkpoint()
+    if not said:
+        with pipeline(folder, "fs", max_bad=share, chunk_rows=chunk_rows).restore(state) as run:
+            found, said = taken(run)
+        before += found
+    assert (before, said) == expected
+
+
+def test_all_is_counted(folder: Path) -> None:
+    with pipeline(folder, "f", max_bad=1000) as run:
+        found = numbers(list(run))
+        counts = run.statistics().counts["records_quarantined"]
+    everything = [n for name, rows in ROWS.items() for n in range(FIRST[name], FIRST[name] + rows)]
+    bad = Counter(n for n in everything if is_broken(n) or n % 9 == 2)
+    assert not set(bad) & set(found)
+    assert counts >= len(bad)
+
+
+def test_worker_processes_skip_the_same(folder: Path) -> None:
+    for most in (9, 1000):
+        runs = []
+        for options in ({"runner": "inline"}, {"runner": "processes", "workers": 2, "chunk_rows": 9}):
+            with pipeline(folder, "fcsm", max_bad=most, **options) as run:
+                runs.append(taken(run))
+        assert runs[0] == runs[1]
+
+
+def test_more_than_half_of_a_chunk_may_be_bad(tmp_path: Path) -> None:
+    dice = random.Random(0)
+    bad = {n for n in range(300) if dice.random() < 0.7}
+    (tmp_path / "a.jsonl").write_text("".join("no\n" if n in bad else f'{{"n": {n}}}\n' for n in range(300)))
+    source = StaticMixtureWorkSource([Dataset.from_path("d", tmp_path)], {"d": 1}, unit="samples", shuffle=False)
+    with Pipeline(source).options(on_bad_record="quarantine", lanes=1).batch(1) as run:
+        assert numbers(list(run)) == [n for n in range(300) if n not in bad]
