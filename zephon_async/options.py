@@ -7,6 +7,7 @@ setting comes from dp_size, cores or memory.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from inspect import iscoroutinefunction
+from os import PathLike
 from typing import Any, Literal
 
 from zephon_async.checks import check_version, checks_call, flag, one_of, refuse_unknown, whole
@@ -52,6 +53,8 @@ class Options:
     on_bad_record: "error", or "quarantine" to skip, count and log. One that its reader finds bad takes no place in the mixture.
     max_bad: how many of a dataset a lane may skip before the run ends, in the place of the one that is too many; or, as a float,
         the share of a dataset's rows, judged at the end of each segment.
+    bad_records_dir: a folder of this machine, or one that ranks share, in which each rank appends a line of JSON for each record
+        that was skipped, when the rows behind it are delivered: where it comes from, why, and its first bytes.
     read_ahead: row blocks that each lane reads ahead of each dataset, as far as the budget's share for that has room.
     version: any text or whole number of the user's that is part of the recipe.
     io_options: how remote shards are read: see `io.StorageOptions`; {"cache": {"enabled": True, "root": ..., "limit": "200GB"}}
@@ -75,6 +78,7 @@ class Options:
     agree: Callable[[int], int] | None = field(default=None, repr=False)
     on_bad_record: Literal["error", "quarantine"] = "error"
     max_bad: int | float = 1000
+    bad_records_dir: str | PathLike[str] | None = None
     read_ahead: int = 16
     version: str | int | None = None
     io_options: Mapping[str, Any] = field(default_factory=dict)
@@ -90,6 +94,8 @@ class Options:
             object.__setattr__(self, "max_bad", whole("max_bad", self.max_bad, 0))
         elif not 0 <= self.max_bad <= 1:
             raise RecipeError(f"max_bad is {self.max_bad}: it must be a whole number of records, or a share from 0.0 to 1.0")
+        if self.bad_records_dir is not None and not isinstance(self.bad_records_dir, str | PathLike):
+            raise RecipeError(f"bad_records_dir is {self.bad_records_dir!r:.80}: it must be the path of a folder")
         if self.agree is not None and (not callable(self.agree) or iscoroutinefunction(self.agree)):
             raise RecipeError(f"agree is {self.agree!r}: it must be a plain function of one number that all ranks call together")
         check_version("version", self.version)

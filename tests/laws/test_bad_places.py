@@ -1,5 +1,6 @@
 """Bad records have no place in the order, and the one that is too many ends the run in its place, on every way to run it."""
 
+import json
 import random
 from collections import Counter
 from itertools import islice
@@ -167,3 +168,57 @@ def test_more_than_half_of_a_chunk_may_be_bad(tmp_path: Path) -> None:
     source = StaticMixtureWorkSource([Dataset.from_path("d", tmp_path)], {"d": 1}, unit="samples", shuffle=False)
     with Pipeline(source).options(on_bad_record="quarantine", lanes=1).batch(1) as run:
         assert numbers(list(run)) == [n for n in range(300) if n not in bad]
+
+
+def told(folder: Path) -> list[dict[str, Any]]:
+    lines = [line for path in sorted(folder.glob("bad-records-*.jsonl")) for line in path.read_text("utf-8").splitlines()]
+    return [json.loads(line) for line in lines]
+
+
+def place(line: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(line[name] for name in ("dataset", "shard", "row", "epoch", "part", "reason"))
+
+
+def test_each_is_told_once_when_the_rows_behind_it_are_delivered(folder: Path, tmp_path: Path) -> None:
+    with pipeline(folder, "fcsm", bad_records_dir=tmp_path / "whole") as run:
+        for _ in run:
+            pass
+    expected = sorted(map(place, told(tmp_path / "whole")))
+    assert len(set(expected)) == len(expected) > 50
+    first = next(line for line in told(tmp_path / "whole") if line["start"])
+    assert list(first) == ["dataset", "shard", "row", "epoch", "part", "reason", "rows", "start"]
+    reason = "JSON is malformed: object keys must be strings (byte 1); a line must be one whole JSON object"
+    assert list(first.values())[4:] == [0, reason, 1, "{broken"]
+    for stop in (0, 1, 20, 90):
+        parts = tmp_path / f"{stop}"
+        with pipeline(folder, "fcsm", bad_records_dir=parts, chunk_rows=5) as run:
+            for _ in islice(run, stop):
+                pass
+            before, state = len(told(parts)), run.checkpoint()
+        assert (before > 0) == (stop > 1), "no more is told than was delivered"
+        with pipeline(folder, "fcsm", bad_records_dir=parts, chunk_rows=31).restore(state) as run:
+            for _ in run:
+                pass
+        assert sorted(map(place, told(parts))) == expected
+
+
+def test_ranks_tell_of_their_own(folder: Path, tmp_path: Path) -> None:
+    with pipeline(folder, "fs", bad_records_dir=tmp_path / "one", microbatches_per_step=6) as run:
+        steps = len([batch for batch in run if batch.last_of_step])
+    for rank in range(3):
+        options: dict[str, Any] = {"dp_size": 3, "dp_rank": rank, "agree": lambda n: min(n, steps), "microbatches_per_step": 6}
+        with pipeline(folder, "fs", bad_records_dir=tmp_path / "three", **options) as run:
+            assert len([batch for batch in run if batch.last_of_step]) == steps
+    ours, theirs = (sorted(map(place, told(tmp_path / name))) for name in ("one", "three"))
+    assert len(list((tmp_path / "three").iterdir())) == 3
+    assert len(set(theirs)) == len(theirs)
+    assert set(ours) ^ set(theirs) <= set(ours), "behind the last step nobody of three may take a lane"
+
+
+def test_a_folder_that_cannot_be_written_to_costs_no_run(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    with pipeline(folder, "f", bad_records_dir=tmp_path / "file" / "x") as run:
+        found = numbers(list(run))
+    with pipeline(folder, "f") as run:
+        assert numbers(list(run)) == found
+    assert "bad records cannot be told in" in caplog.text

@@ -88,7 +88,8 @@ def test_all_else_comes_once(kind: str, tmp_path: Path) -> None:
         counts = run.statistics().counts
     assert [batch.digest() for batch in batches] == expected
     assert Counter(numbers(batches)) == Counter(n for n in range(5 * ROWS) if n not in gone)
-    assert counts == {"records_quarantined": GROUP} if kind == "page" else {"shards_left_out": 1}
+    left_out = {"records_quarantined": GROUP} if kind == "page" else {"shards_left_out": 1}
+    assert {name: n for name, n in counts.items() if n} == left_out
     for stop in (1, 7, 30):
         with pipeline(dataset) as run:
             before = [batch.digest() for batch in islice(run, stop)]

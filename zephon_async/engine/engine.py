@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic, perf_counter
 
 from zephon_async.engine.agreement import GlooAgreement, agreed
+from zephon_async.engine.bad_records import BadRecords
 from zephon_async.engine.budget import Budget
 from zephon_async.engine.compile import Chain
 from zephon_async.engine.lane import Lane, Shared
@@ -75,6 +76,9 @@ class Engine:
         self._gloo = GlooAgreement(options) if options.agree is None and options.dp_size > 1 else None
         self._agree: ThreadRunner | None = None
         self._abandoned: list[str] = []
+        self._bad_records: BadRecords | None = None
+        if options.bad_records_dir is not None:
+            self._bad_records = BadRecords(options.bad_records_dir, options.dp_rank, chain.policy.names)
         self._books = self._new_books()
         self._began = perf_counter()
         tell_of_forks(self)
@@ -94,6 +98,7 @@ class Engine:
                 if self._gloo is not None and self._thread is None:
                     self._gloo.leave()
                 raise ClosedError("the pipeline is closed; make a new one (a forked process needs its own)")
+            run.tell_of_skipped(self._bad_records)
             before, self._run = self._run, run
             self._request = (run, dict(begins.cursors), finite)
             if before is not None:

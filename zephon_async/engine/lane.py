@@ -240,7 +240,11 @@ class Lane:
             first = int(catalog.units["first" if in_rows else "start"][part.unit]) + part.start
             return index, [Skipped(0, (d, shard, first, epoch, 0), block.lost, part.stop - part.start if in_rows else 0)]
         index, bad = sound(block, index)
-        return index, [Skipped(at, (d, shard, int(rows[row]), epoch, 0), reason_of(block.bad[row])) for at, row in bad]
+        errors = [block.bad[row] for _, row in bad]
+        return index, [
+            Skipped(at, (d, shard, int(rows[row]), epoch, 0), reason_of(error), start=getattr(error, "start", b""))
+            for (at, row), error in zip(bad, errors, strict=True)
+        ]
 
     def _left_out(self, d: int, start: int, stop: int, at: int) -> list[Skipped]:
         """The bad records before rows `start:stop` of a part, drawn behind `at` rows, and those behind its last row."""
@@ -368,9 +372,12 @@ class Lane:
             if run.keeps(self.number, microbatch.number):
                 cursor = self._trail.cursor(self.made * chain.microbatch_size)
                 records = microbatch.records
-                if not run.put(self.number, Ready(microbatch.number, records, microbatch.filled, cursor, microbatch.nbytes)):
+                ready = Ready(microbatch.number, records, microbatch.filled, cursor, microbatch.nbytes, microbatch.skipped)
+                if not run.put(self.number, ready):
                     given.tally["rows_left"] += len(records)
-        if not run.keeps(self.number, self.made):
+        if run.keeps(self.number, self.made):
+            run.skipped_behind(given.skipped)
+        else:
             given.tally.pop("rows_left", None)  # of a lane that another rank works too, which counts them
         self._shared.books.counts.update(given.tally)
         if self._dry is not None:

@@ -12,15 +12,16 @@ order of stores in `_commit` leaves a valid state between any two of them.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from types import TracebackType
 from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
+from zephon_async.engine.bad_records import BadRecords
 from zephon_async.errors import ClosedError, InternalError
 from zephon_async.lanes import Cursor, Start, Topology, spans
-from zephon_async.records import Records
+from zephon_async.records import Records, Skipped
 
 
 class _Locked(Protocol):
@@ -40,6 +41,7 @@ class Ready(NamedTuple):
     filled: int
     cursor: Cursor
     nbytes: int
+    skipped: Sequence[Skipped] = ()
 
 
 class Taken(NamedTuple):
@@ -120,6 +122,9 @@ class Run:
         self._final_error: BaseException | None = None
         self._wakers: list[Callable[[], None]] = []
         self._errands: deque[Callable[[], None]] = deque()
+        self._bad_records: BadRecords | None = None
+        self._skipped: list[Skipped] = []  # bad records before what was taken
+        self._skipped_behind: list[Skipped] = []  # and behind the last of it
         self._on_take: Callable[[int, bool], None] = lambda lane, waits: None
         if not self._left:
             self._step, self._left = self._step + 1, tuple(topology.numbers)
@@ -133,12 +138,19 @@ class Run:
         None where it is not there yet; then `waker` is called when it is worth another look. A failure is handed over, once, and
         not kept: whoever raises it puts its own frames into it, and these hold the pipeline, which must not hang on its engine.
         """
+        try:
+            return self._take_next(build, waker)
+        finally:
+            self._tell()
+
+    def _take_next(self, build: Callable[[Taken], T], waker: Callable[[], None] | None) -> T | Finished | Failed | None:
         built, lane = None, -1
         self.run_errands()
         with self._lock:
             step = self._step
             if self._final is not None and step >= self._final:
                 if self._final_error is None:
+                    self._tell_the_rest()
                     return Finished(step)
                 self._set_failure(self._final_error)
             if self._asked is not None:
@@ -147,6 +159,7 @@ class Run:
                 lane = self.topology.place(step, self._left[0])[0]
                 built = self._take(build)
             if self._failure is not None:
+                self._tell_the_rest()
                 failed = Failed(self._failure, self._failure.__traceback__)
                 self._failed.clear()
                 self._final_error, self._failure = None, ClosedError("this iteration has failed; iterate the pipeline again")
@@ -183,8 +196,22 @@ class Run:
             return None
         self._commit(lane, ready[0].cursor if ready else None)
         if ready:
-            self._ready_bytes[lane] -= ready.popleft().nbytes
+            taken = ready.popleft()
+            self._ready_bytes[lane] -= taken.nbytes
+            self._skipped += taken.skipped
         return built
+
+    def _tell_the_rest(self) -> None:
+        self._skipped += self._skipped_behind
+        self._skipped_behind = []
+
+    def _tell(self) -> None:
+        """Write down the bad records before what was taken."""
+        if self._skipped:
+            with self._lock:
+                told, self._skipped = self._skipped, []
+            if self._bad_records is not None:
+                self._bad_records.write(told)
 
     def _commit(self, lane: int, cursor: Cursor | None) -> None:
         """The consumer stands behind the first microbatch that was left."""
@@ -275,6 +302,15 @@ class Run:
                     self._ready_bytes[lane] -= late.nbytes
                     left += len(late.records)
         return left
+
+    def tell_of_skipped(self, bad_records: BadRecords | None) -> None:
+        """Where bad records are written down, by the thread that takes."""
+        self._bad_records = bad_records
+
+    def skipped_behind(self, skipped: Sequence[Skipped]) -> None:
+        """Bad records behind the last microbatch of a lane."""
+        with self._lock:
+            self._skipped_behind += skipped
 
     def lane_ended(self, lane: int, microbatches: int) -> None:
         """A lane has no microbatch from this number on; what is told first holds."""

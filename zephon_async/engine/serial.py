@@ -29,12 +29,16 @@ class Fed(NamedTuple):
 
 
 class Microbatch(NamedTuple):
-    """Rows `number * size:(number + 1) * size` of a lane; the last `filled` of them are still to be made up."""
+    """Rows `number * size:(number + 1) * size` of a lane; the last `filled` of them are still to be made up.
+
+    skipped: bad records that were left out before the last of them, and behind the microbatch before.
+    """
 
     number: int
     records: Records
     filled: int
     nbytes: int
+    skipped: Sequence[Skipped]
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +49,7 @@ class Given:
     marks: list[tuple[int, list[Mark]]] = field(default_factory=list)
     out: list[Fed] = field(default_factory=list)
     microbatches: list[Microbatch] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)  # behind the last microbatch of a run
     tally: Tally = field(default_factory=Counter)
     end: End = End.NOTHING
     failure: BaseException | None = None
@@ -231,6 +236,7 @@ class Cut:
         self._number = cursor.out // size
         self._pending: list[Records] = []
         self._rows = 0
+        self._skipped: list[Skipped] = []  # behind the last microbatch; `at` counts the lane's rows
 
     @property
     def held_bytes(self) -> int:
@@ -246,23 +252,31 @@ class Cut:
             whole = self._rows // self._size * self._size
             for start in range(0, whole, self._size):
                 records = rows.slice(start, start + self._size)
-                given.microbatches.append(Microbatch(self._number, records, 0, records.nbytes))
-                self._number += 1
+                given.microbatches.append(self._microbatch(records, 0))
             self._rows -= whole
             self._pending = [rows.slice(whole, len(rows))] if self._rows else []
         if given.end is End.RUN and given.failure is None and self._rows:
             if self._pads:
                 records = self._joined()
-                given.microbatches.append(Microbatch(self._number, records, self._size - self._rows, records.nbytes))
+                given.microbatches.append(self._microbatch(records, self._size - self._rows))
             else:
                 given.tally["rows_left"] += self._rows
             self._pending, self._rows = [], 0
+        if given.end is End.RUN or given.failure is not None:
+            given.skipped, self._skipped = self._skipped, []
+
+    def _microbatch(self, records: Records, filled: int) -> Microbatch:
+        self._number += 1
+        before = [each for each in self._skipped if each.at < self._number * self._size]
+        self._skipped = self._skipped[len(before) :]
+        return Microbatch(self._number - 1, records, filled, records.nbytes, before)
 
     def _take(self, parcel: Parcel, given: Given) -> None:
         """Rows, up to the bad record that is one too many."""
         for skipped, piece in between(parcel.records, parcel.skipped):
             for each in skipped:
                 counted(each, self._bad)
+                self._skipped.append(each._replace(at=self._count))
                 if (error := self._limit.reached(each)) is not None:
                     given.failure = error
                     return

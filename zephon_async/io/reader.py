@@ -126,7 +126,8 @@ class Reader:
         rows = decoded.rows
         begin = decoded.block * int(unit["block"])
         places = rows - int(unit["start"]) if in_bytes else np.arange(begin, begin + len(rows))
-        bad = {row: _BadRow(source, decoder, int(rows[row]), reason) for row, reason in decoded.bad.items()}
+        starts = decoded.starts
+        bad = {row: _BadRow(source, decoder, int(rows[row]), reason, starts.get(row, b"")) for row, reason in decoded.bad.items()}
         return Block(decoded.columns, int(unit["shard"]), rows, places, self._size_of(decoded.columns), bad, decoded.last)
 
 
@@ -140,9 +141,9 @@ def _row_name(source: Source, decoder: Decoder, row: int) -> str:
 class _BadRow(BadRecord):
     """A bad record that finds out the number of its line when it is asked what it has to say."""
 
-    def __init__(self, source: Source, decoder: Decoder, row: int, reason: str) -> None:
+    def __init__(self, source: Source, decoder: Decoder, row: int, reason: str, start: bytes) -> None:
         super().__init__(reason)
-        self._source, self._decoder, self._row, self.reason = source, decoder, row, reason
+        self._source, self._decoder, self._row, self.reason, self.start = source, decoder, row, reason, start
 
     def __str__(self) -> str:
         return f"{self._source.where}, {_row_name(self._source, self._decoder, self._row)}: {self.reason}{QUARANTINE}"

@@ -9,6 +9,7 @@ Threads: formats and decoders are values; any thread may call them at any time.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -41,6 +42,7 @@ class Decoded(NamedTuple):
     """A decoded row block: its number in the unit, its columns, the row of each in the shard (int64[n]), what is bad and why.
 
     last: no row block behind it has a row; told where their number is not known (FROM_START).
+    starts: the first bytes of bad rows, up to 200 or so, where they are at hand.
     """
 
     block: int
@@ -48,6 +50,7 @@ class Decoded(NamedTuple):
     rows: npt.NDArray[np.int64]
     bad: Mapping[int, str]
     last: bool = False
+    starts: Mapping[int, bytes] = MappingProxyType({})
 
 
 class Decoder(Protocol):

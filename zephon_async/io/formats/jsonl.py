@@ -40,6 +40,7 @@ COUNTED_BYTES = 64 << 20
 _LINES_BYTES = 64 << 20  # up to which lines are counted to name one
 _STEP = 1 << 22  # bytes that are counted at once
 _PASSED = 4  # row blocks on the way to others that are decoded
+_START = 200  # bytes of a bad line that are told
 _NOT_UTF8 = "Invalid UTF-8 encoded string"  # as msgspec says it
 _NULL = msgspec.Raw(b"null")
 _Convert = Callable[[list[Any]], tuple[pa.Array, dict[int, str]]]
@@ -197,7 +198,8 @@ class JsonlDecoder:
             arrays.append(array)
             for row, reason in misfits.items():
                 bad.setdefault(row, f"column {self._schema.field(n).name!r}: {reason}")
-        return Decoded(block, batch_of(arrays, len(records), self._schema), lines.starts, bad, last)
+        first = {row: bytes(view[starts[row] : min(stops[row], starts[row] + _START)]) for row in bad}
+        return Decoded(block, batch_of(arrays, len(records), self._schema), lines.starts, bad, last, first)
 
     def ranges(self, source: Source, unit: Any, blocks: range) -> Sequence[tuple[int, int]]:
         if codec_of(source.name) is not None:

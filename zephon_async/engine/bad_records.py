@@ -1,0 +1,64 @@
+"""The file in which a rank tells of the bad records that were skipped: a line of JSON each, written once.
+
+A run that was stopped skips some records again, and ranks may be others then; so what any file of the folder tells is not told
+again. A folder that cannot be written to is said once, and costs no run.
+
+Threads: any, one after the other by a lock; it waits for the disk, so it is not called on a loop.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from zephon_async.records import Names, Skipped
+
+_FILE = "bad-records-{:05}.jsonl"
+_KEY = ("dataset", "shard", "row", "epoch", "part", "reason")
+_log = logging.getLogger("zephon_async")
+
+
+class BadRecords:
+    """The file of one rank in a folder."""
+
+    def __init__(self, folder: str | PathLike[str], rank: int, names: Names) -> None:
+        self._path, self._names = Path(folder) / _FILE.format(rank), names
+        self._known: set[tuple[Any, ...]] | None = None  # None: the files have not been read
+        self._lock = threading.Lock()
+
+    def write(self, skipped: Sequence[Skipped]) -> None:
+        """Append those that no file tells of yet."""
+        with self._lock:
+            try:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                if self._known is None:
+                    self._known = {key for path in sorted(self._path.parent.glob(_FILE[:12] + "*.jsonl")) for key in _keys(path)}
+                lines = [json.dumps(line, ensure_ascii=False) + "\n" for line in self._new(skipped)]
+                with self._path.open("a", encoding="utf-8") as file:
+                    file.write("".join(lines))
+            except OSError as error:
+                _log.warning("bad records cannot be told in %s: %s", self._path, error)
+
+    def _new(self, skipped: Iterable[Skipped]) -> Iterable[dict[str, Any]]:
+        assert self._known is not None
+        for each in skipped:
+            d, s, row, epoch, part = each.origin
+            dataset, shard = (self._names.datasets[d], self._names.shards[d][s]) if d >= 0 else (None, None)
+            line: dict[str, Any] = {"dataset": dataset, "shard": shard, "row": row, "epoch": epoch, "part": part}
+            line |= {"reason": each.reason, "rows": each.rows or None, "start": each.start.decode("utf-8", "backslashreplace")}
+            if (key := tuple(line[name] for name in _KEY)) not in self._known:
+                self._known.add(key)
+                yield line
+
+
+def _keys(path: Path) -> Iterable[tuple[Any, ...]]:
+    """What a file tells of; a line that was cut by a crash is none."""
+    for text in path.read_text("utf-8", "replace").splitlines():
+        try:
+            line = json.loads(text)
+            yield tuple(line[name] for name in _KEY)
+        except (ValueError, KeyError, TypeError):
+            continue
