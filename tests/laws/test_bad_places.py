@@ -195,7 +195,7 @@ def test_each_is_told_once_when_the_rows_behind_it_are_delivered(folder: Path, t
             for _ in islice(run, stop):
                 pass
             before, state = len(told(parts)), run.checkpoint()
-        assert (before > 0) == (stop > 1), "no more is told than was delivered"
+        assert before <= len(expected) * stop // 60, "no more is told than was delivered"
         with pipeline(folder, "fcsm", bad_records_dir=parts, chunk_rows=31).restore(state) as run:
             for _ in run:
                 pass
