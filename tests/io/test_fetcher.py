@@ -68,7 +68,7 @@ class Reader:
     def __init__(self, elsewhere: Elsewhere, measure: str) -> None:
         rows = [(0, u * UNIT_BYTES, (u + 1) * UNIT_BYTES, 0, UNIT_BYTES, UNIT_BYTES // BLOCKS, 0) for u in range(5)]
         catalog = Catalog("d", "made", (Shard("s", len(BODY), "t"),), np.array(rows, UNIT), measure)  # type: ignore[arg-type]
-        self.datasets = [SimpleNamespace(catalog=lambda: catalog)]
+        self.datasets = [SimpleNamespace(catalog=lambda lenient: catalog)]
         self._elsewhere = elsewhere
 
     def open(self, dataset: int, unit: int) -> Any:

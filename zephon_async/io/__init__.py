@@ -6,6 +6,7 @@ them at hand before they are decoded. Stores and formats are found by name; a fo
 """
 
 from zephon_async.io.access import Access
+from zephon_async.io.at_hand import Checked, Problem, check
 from zephon_async.io.blocks import READS_AHEAD, Blocks
 from zephon_async.io.cache_folder import CACHE, WRITING
 from zephon_async.io.catalog import FROM_START, UNIT, Catalog, Shard, block_counts
@@ -28,14 +29,17 @@ __all__ = [
     "Access",
     "Blocks",
     "Catalog",
+    "Checked",
     "Dataset",
     "Fetcher",
     "InMemoryShard",
+    "Problem",
     "Reader",
     "Shard",
     "Spill",
     "StorageOptions",
     "block_counts",
+    "check",
     "copied",
     "dataset_schema",
     "logical_bytes",

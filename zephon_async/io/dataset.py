@@ -8,7 +8,7 @@ Threads: values, but for `_Once`, which has a lock.
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -172,6 +172,20 @@ class Dataset:
         """Rows of each shard: int64[shards]. Reads all of it where rows are not known otherwise."""
         self.catalog()
         return self._counts().copy()
+
+    def read(self, shard: int, rows: Sequence[int] | range | None = None, columns: Collection[str] | None = None) -> pa.Table:
+        """Rows of a shard, by their numbers from 0, in the order in which they are asked for (None: all of them).
+
+        columns: None: all that a look at the dataset finds. Raises `BadRecord` where one of the rows is bad, `ShardError` where
+        they cannot be read, and `RecipeError` for a shard or a row that is not there.
+        """
+        from zephon_async.io.at_hand import read  # it is made of datasets
+
+        return read(self, shard, rows, columns)
+
+    def max_count(self) -> int:
+        """Rows of the shard that has the most."""
+        return int(self.counts().max(initial=0))
 
     def total(self) -> int:
         """All rows."""

@@ -1,0 +1,144 @@
+"""A dataset at hand, without a pipeline: some rows of a shard, all of it checked, and what it is in short.
+
+Rows of a shard are counted from 0 here, also where the catalog measures bytes; then they are counted first, by one pass over the
+shard. What is bad or broken is told, never passed over. Everything blocks while it reads.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from zephon_async.errors import BadRecord, RecipeError, ShardError
+from zephon_async.io.access import Access
+from zephon_async.io.catalog import UNIT
+from zephon_async.io.dataset import Dataset
+from zephon_async.io.formats import Decoded, Decoder, find_format, reading
+from zephon_async.io.pool import Pool
+from zephon_async.io.schema import dataset_schema
+from zephon_async.io.stores import Source
+
+_OPEN_BYTES = 64 << 20
+_AT_ONCE = 8  # row blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is wrong with a shard: with one row of it, as messages call it, or with the shard itself (row: "")."""
+
+    shard: str
+    row: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.shard}{', ' if self.row else ''}{self.row}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a shard was found to be: its rows, those that are bad, and what is wrong."""
+
+    shard: str
+    rows: int
+    problems: Sequence[Problem]
+
+
+class _Shard:
+    """A shard that is read by itself."""
+
+    def __init__(self, dataset: Dataset, shard: int, schema: pa.Schema, access: Access | None) -> None:
+        self.form, self.source = find_format(dataset.format), dataset.open(shard, access)
+        with reading(self.source, self.form.name):
+            spans = self.form.units(self.source, "rows", dataset.unit_bytes, dataset.block_bytes)
+        self.units = np.array([(shard, *span) for span in spans if span.length], UNIT)
+        self.decoder: Decoder = self.form.decoder(schema, (), Pool(_OPEN_BYTES))
+
+    @property
+    def rows(self) -> int:
+        return int(self.units["length"].sum())
+
+    def blocks(self, unit: Any, wanted: Collection[int] | None = None) -> Iterator[Decoded]:
+        """The row blocks of a unit, or some of them, in their order."""
+        count = -(-int(unit["length"]) // int(unit["block"]))
+        numbers = sorted(range(count) if wanted is None else wanted)
+        while numbers:
+            run = range(numbers[0], numbers[0] + 1)
+            while len(run) < min(len(numbers), _AT_ONCE) and numbers[len(run)] == run.stop:
+                run = range(run.start, run.stop + 1)
+            numbers = numbers[len(run) :]
+            with reading(self.source, self.form.name):
+                found = {each.block: each for each in self.decoder.read(self.source, unit, run)}
+            yield from (found[number] for number in run)
+
+
+def _access(dataset: Dataset) -> AbstractContextManager[Access | None]:
+    return Access() if dataset.store.remote else nullcontext()
+
+
+def read(
+    dataset: Dataset, shard: int, rows: Sequence[int] | range | None = None, columns: Collection[str] | None = None
+) -> pa.Table:
+    """Rows of a shard, by their numbers from 0, in the order in which they are asked for (None: all of them).
+
+    columns: None: all that a look at the dataset finds. Raises `BadRecord` where one of the rows is bad, `ShardError` where they
+    cannot be read, and `RecipeError` for a shard or a row that is not there.
+    """
+    if not -len(dataset.shards) <= shard < len(dataset.shards):
+        raise RecipeError(f"dataset {dataset.name!r} has {len(dataset.shards):,} shards, and no shard {shard}")
+    with _access(dataset) as access:
+        schema = dataset_schema(dataset, None if columns is None else frozenset(columns), {}, access=access)
+        opened = _Shard(dataset, shard % len(dataset.shards), schema, access)
+        wanted = np.arange(opened.rows) if rows is None else np.asarray(rows, np.int64)
+        if len(wanted) and not (wanted.min() >= 0 and wanted.max() < opened.rows):
+            raise RecipeError(f"{opened.source.where}: has {opened.rows:,} rows, not all of rows {wanted.min()} to {wanted.max()}")
+        return _picked(opened, schema, wanted)
+
+
+def _picked(opened: _Shard, schema: pa.Schema, wanted: npt.NDArray[np.int64]) -> pa.Table:
+    order = np.argsort(wanted, kind="stable")
+    pieces = [schema.empty_table()]
+    first = 0
+    for unit in opened.units:
+        length, size = int(unit["length"]), int(unit["block"])
+        mine = wanted[order[slice(*np.searchsorted(wanted[order], (first, first + length)))]] - first
+        for decoded in opened.blocks(unit, set((mine // size).tolist())):
+            rows = mine[mine // size == decoded.block] - decoded.block * size
+            for row in rows.tolist():
+                if row in decoded.bad:
+                    name = opened.decoder.row_name(opened.source, int(decoded.rows[row]))
+                    raise BadRecord(f"{opened.source.where}, {name}: {decoded.bad[row]}")
+            pieces.append(pa.Table.from_batches([decoded.columns]).take(rows))
+        first += length
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return pa.concat_tables(pieces).take(back)
+
+
+def check(dataset: Dataset) -> Iterator[Checked]:
+    """Read everything, a shard at a time, and tell what is wrong with each."""
+    with _access(dataset) as access:
+        schema = dataset_schema(dataset, None, {}, access=access, lenient=True)
+        for number, shard in enumerate(dataset.shards):
+            yield _checked(dataset, number, shard.name, schema, access)
+
+
+def _checked(dataset: Dataset, number: int, name: str, schema: pa.Schema, access: Access | None) -> Checked:
+    rows, problems = 0, list[Problem]()
+    try:
+        opened = _Shard(dataset, number, schema, access)
+        for unit in opened.units:
+            for decoded in opened.blocks(unit):
+                rows += len(decoded.rows)
+                problems += _bad(name, opened.source, opened.decoder, decoded)
+    except ShardError as error:
+        problems.append(Problem(name, "", str(error).removeprefix(f"dataset {dataset.name!r}, shard {name!r}: ")))
+    return Checked(name, rows, problems)
+
+
+def _bad(shard: str, source: Source, decoder: Decoder, decoded: Decoded) -> Iterator[Problem]:
+    for row, reason in sorted(decoded.bad.items()):
+        yield Problem(shard, decoder.row_name(source, int(decoded.rows[row])), reason)
