@@ -1,6 +1,7 @@
 """`explain()`: the compiled plan in text, with what can be foreseen."""
 
 from zephon_async.engine import Budget, Chain, Prepared
+from zephon_async.io import FROM_START, Catalog
 from zephon_async.options import Options
 from zephon_async.work import WorkSource
 
@@ -20,6 +21,11 @@ def explain(prepared: Prepared, chain: Chain, options: Options, source: WorkSour
             + ", fetched"
             * dataset.store.remote
         )
+        lines += _from_start(catalog)
+        if catalog.lost:
+            lines.append(
+                f"    left out {_some(len(catalog.lost), 'shard')} that {'is' if len(catalog.lost) == 1 else 'are'} broken"
+            )
         if catalog.ignored:
             shown = ", ".join(catalog.ignored[:5]) + (", ..." if len(catalog.ignored) > 5 else "")
             lines.append(f"    ignored {len(catalog.ignored)}: {shown}")
@@ -47,6 +53,16 @@ def explain(prepared: Prepared, chain: Chain, options: Options, source: WorkSour
         f"  a lane must be able to hold {budget.need.bytes:,}: {budget.need} (by rows of {budget.need.row_bytes:,} bytes)",
     ]
     return "\n".join(lines)
+
+
+def _from_start(catalog: Catalog) -> list[str]:
+    """What it costs to enter a unit that is read from its start, where there are any."""
+    inside = catalog.units[catalog.units["entry"] == FROM_START]
+    if not len(inside):
+        return []
+    largest = int((inside["stop"] - inside["start"]).max())
+    costs = f"to enter one again, as after a restore, costs at most one pass over it, of {largest:,} bytes for the largest"
+    return [f"    {_some(len(inside), 'unit')} read from the start: {costs}"]
 
 
 def _fetched(budget: Budget) -> list[str]:

@@ -48,6 +48,13 @@ def test_each_row_comes_once_an_epoch(lanes: int, shuffle: bool, folder: Path) -
         assert found == sorted(found[: len(found) // 2]) * 2
 
 
+def test_explain_says_what_it_costs_to_enter_one_again(folder: Path) -> None:
+    largest = max(path.stat().st_size for path in folder.iterdir())
+    said = f"to enter one again, as after a restore, costs at most one pass over it, of {largest:,} bytes for the largest"
+    with pipeline(folder) as run:
+        assert f"    7 units read from the start: {said}" in run.explain().splitlines()
+
+
 def test_lanes_share_one_shard_evenly(folder: Path) -> None:
     text = b"".join(b'{"n": %d}\n' % n for n in range(8_000))
     (folder / "one").mkdir()
