@@ -26,6 +26,8 @@ from zephon_async.io.formats.mds_values import NO_VALUES, Places, Values
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source
 
+_SIZES = "the lengths of its columns do not add up to the"
+
 
 class MdsFormat(Format):
     """The format. Stateless."""
@@ -107,16 +109,14 @@ class _Layout(NamedTuple):
         vary = np.flatnonzero(self.sizes == 0)
         head = 4 * len(vary)
         sizes = np.tile(self.sizes, (len(starts), 1))
-        whole = stops - starts >= head
-        sizes[np.ix_(whole, vary)] = Values(body, starts, stops).numbers("<u4", starts[whole, None] + np.arange(0, head, 4))
-        ends = starts[:, None] + head + sizes.cumsum(axis=1)
-        broken = ~whole | ((ends[:, -1] if len(self.sizes) else starts) != stops)
-        ends[broken] = starts[broken, None]
-        sizes[broken] = 0
-        bad = {
-            row: f"the lengths of its columns do not add up to the {stops[row] - starts[row]:,} bytes of the sample"
-            for row in np.flatnonzero(broken).tolist()
-        }
+        broken = stops - starts < head
+        if head and len(body) >= head:
+            at = np.where(broken, 0, starts)[:, None] + np.arange(0, head, 4)
+            sizes[:, vary] = Values(body, starts, stops).numbers("<u4", at)
+        ends = (starts + head)[:, None] + sizes.cumsum(axis=1)
+        broken |= (ends[:, -1] if len(self.sizes) else starts) != stops
+        if bad := {row: f"{_SIZES} {stops[row] - starts[row]:,} bytes of the sample" for row in np.flatnonzero(broken).tolist()}:
+            ends[broken], sizes[broken] = starts[broken, None], 0
         numbers = {name: n for n, name in enumerate(self.names)}
         ends_of = {name: ends[:, numbers[name]] for name in self.coders}
         return {name: Values(body, end - sizes[:, numbers[name]], end) for name, end in ends_of.items()}, bad

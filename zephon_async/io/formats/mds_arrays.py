@@ -30,6 +30,7 @@ _DTYPES = {
     66: "float64",
 }
 _CODES = {name: code for code, name in _DTYPES.items()}
+_KNOWN = np.isin(np.arange(256), list(_DTYPES))
 _MOST = (1 << 31) - 1  # values of an Arrow list of the usual kind
 
 
@@ -38,6 +39,15 @@ class _Part(NamedTuple):
 
     rows: Places
     array: pa.Array
+
+
+class _Heads(NamedTuple):
+    """Of each value: its kind (64 times the code, and dimensions) or -1; bytes of a dimension; where shape and numbers begin."""
+
+    kinds: Places
+    widths: Places
+    shapes: Places
+    numbers: Places
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,50 +99,56 @@ class Arrays:
 
     def _parts(self, values: Values, bad: dict[int, str]) -> Iterator[_Part]:
         """The values by their type, in the order in which types come first; of those that are broken, why."""
-        n, lengths = len(values.begin), values.lengths
-        head = (self.code is None) + (self.shape is None)
-        whole = lengths >= head
-        codes, widths = np.full(n, self.code or 0), np.ones(n, np.int64)
-        dims = np.full(n, len(self.shape or ()))
-        if self.code is None:
-            codes[whole] = values.numbers("u1", values.begin[whole])
-        if self.shape is None:
-            marks = values.numbers("u1", values.begin[whole] + head - 1)
-            dims[whole], widths[whole] = marks >> 2, 1 << (marks & 3).astype(np.int64)
-        at = values.begin + head
-        starts = at + dims * widths if self.shape is None else at
-        whole &= (starts <= values.end) & (dims > 0) & np.isin(codes, list(_DTYPES))
-        kinds = codes * 64 + dims
-        kinds[~whole] = -1
-        for kind in dict.fromkeys(kinds[whole].tolist()):
-            rows = np.flatnonzero(kinds == kind)
+        heads = self._heads(values)
+        whole = heads.kinds >= 0
+        for kind in dict.fromkeys(heads.kinds[whole].tolist()):
+            rows = np.flatnonzero(heads.kinds == kind)
             dtype, ndim = np.dtype(_DTYPES[kind // 64]).newbyteorder("<"), kind % 64
-            shapes = self._shapes(values, at[rows], widths[rows], ndim)
-            fits = (shapes.prod(axis=1) * dtype.itemsize == values.end[rows] - starts[rows]) & (
-                (shapes >= 1).all(axis=1) | (ndim == 1)
-            )
-            whole[rows] = fits
-            rows = rows[fits]
+            shapes = self._shapes(values, heads, rows, ndim)
+            fits = shapes.prod(axis=1) * dtype.itemsize == values.end[rows] - heads.numbers[rows]
+            if ndim > 1:
+                fits &= (shapes >= 1).all(axis=1)
+            if not fits.all():
+                whole[rows], rows, shapes = fits, rows[fits], shapes[fits]
             if len(rows):
-                yield _Part(rows, _nested(values, starts[rows], rows, dtype, shapes[fits].astype(np.int64)))
+                yield _Part(rows, _nested(values, heads.numbers[rows], values.end[rows], dtype, shapes.astype(np.int64)))
         for row in np.flatnonzero(~whole).tolist():
-            bad[row] = f"no array can be read of its {lengths[row]:,} bytes"
+            bad[row] = f"no array can be read of its {values.lengths[row]:,} bytes"
 
-    def _shapes(self, values: Values, at: Places, widths: Places, ndim: int) -> npt.NDArray[np.float64]:
+    def _heads(self, values: Values) -> _Heads:
+        """What stands before the numbers of values."""
+        if self.code is not None and self.shape is not None:
+            kinds = np.full(len(values.begin), self.code * 64 + len(self.shape))
+            return _Heads(kinds, kinds, values.begin, values.begin)
+        length = (self.code is None) + (self.shape is None)
+        whole = values.lengths >= length
+        begin, at = np.where(whole, values.begin, 0), values.begin + length
+        if len(values.body) < length:
+            return _Heads(np.full(len(at), -1), at, at, at)
+        codes: Any = values.numbers("u1", begin).astype(np.int64) if self.code is None else self.code
+        marks = values.numbers("u1", begin + length - 1).astype(np.int64) if self.shape is None else np.full(len(at), 0)
+        dims = marks >> 2 if self.shape is None else len(self.shape or ())
+        widths = 1 << (marks & 3)
+        numbers = at + dims * widths if self.shape is None else at
+        whole &= (numbers <= values.end) & (dims > 0) & _KNOWN[codes]
+        return _Heads(np.where(whole, codes * 64 + dims, -1), widths, at, numbers)
+
+    def _shapes(self, values: Values, heads: _Heads, rows: Places, ndim: int) -> npt.NDArray[np.float64]:
         """The shapes of arrays: float64[n, ndim], so that what cannot be meant does not overflow."""
         if self.shape is not None:
-            return np.tile(np.array(self.shape, np.float64), (len(at), 1))
-        shapes = np.empty((len(at), ndim))
+            return np.tile(np.array(self.shape, np.float64), (len(rows), 1))
+        shapes = np.empty((len(rows), ndim))
+        widths = heads.widths[rows]
         for width in (1, 2, 4, 8):
-            rows = np.flatnonzero(widths == width)
-            shapes[rows] = values.numbers(f"<u{width}", at[rows, None] + np.arange(ndim) * width)
+            if len(those := np.flatnonzero(widths == width)):
+                shapes[those] = values.numbers(f"<u{width}", heads.shapes[rows[those], None] + np.arange(ndim) * width)
         return shapes
 
 
-def _nested(values: Values, starts: Places, rows: Places, dtype: np.dtype[Any], shapes: Places) -> pa.Array:
-    """Lists of the numbers that lie from `starts` on to the ends of rows."""
-    raw = Values(values.body, starts, values.end[rows]).joined().buffers()[2]
-    size = int((values.end[rows] - starts).sum())
+def _nested(values: Values, begin: Places, end: Places, dtype: np.dtype[Any], shapes: Places) -> pa.Array:
+    """Lists of the numbers that lie at some places."""
+    raw = Values(values.body, begin, end).joined().buffers()[2]
+    size = int((end - begin).sum())
     array = pa.array(np.frombuffer(raw, np.uint8, size).view(dtype) if size else np.empty(0, dtype))
     for level in reversed(range(shapes.shape[1])):
         lengths = np.repeat(shapes[:, level], shapes[:, :level].prod(axis=1))
