@@ -20,8 +20,8 @@ from zephon_async.io.catalog import IN_ORDER
 from zephon_async.io.conform import conform, nulled
 from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, check_columns, rows_of, rows_per_block, span_of
 from zephon_async.io.formats.mds_encodings import PICKLE, Coder, coder_of
-from zephon_async.io.formats.mds_index import INDEX, Entry, find, pick
-from zephon_async.io.formats.mds_samples import COMPRESSIONS, FOUND, Opened, Samples, open_samples, raw_samples
+from zephon_async.io.formats.mds_index import INDEX, Entry, pick
+from zephon_async.io.formats.mds_samples import COMPRESSIONS, FOUND, Opened, Samples, open_samples
 from zephon_async.io.formats.mds_values import NO_VALUES, Places, Values
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source
@@ -44,15 +44,15 @@ class MdsFormat(Format):
         return "rows"
 
     def units(self, source: Source, measure: Measure, unit_bytes: int, block_bytes: int) -> Sequence[UnitSpan]:
-        found = find(source)
+        found = FOUND.of(source, anew=True)
         rows, nbytes = found.entry.samples, found.entry.raw_data.bytes
         if not rows:
-            open_samples(source, found)
+            open_samples(source, found).places(0, 0)
             return []
         block = rows_per_block(rows, nbytes, block_bytes)
         if found.is_compressed:
             return [UnitSpan(0, rows, 0, rows, block, IN_ORDER)]
-        units = min(-(-nbytes // unit_bytes), rows)
+        units = max(1, min(-(-nbytes // unit_bytes), rows))
         edges = pairwise([rows * n // units for n in range(units + 1)])
         return [UnitSpan(start, stop, start, stop - start, min(block, stop - start)) for start, stop in edges]
 
@@ -131,7 +131,7 @@ class MdsDecoder:
     def read(self, source: Source, unit: Any, blocks: range) -> Sequence[Decoded]:
         found = FOUND.of(source)
         if not found.is_compressed:
-            return self._blocks(source, raw_samples(source, found), unit, blocks)
+            return self._blocks(source, open_samples(source, found), unit, blocks)
         key = (source.where, int(unit["start"]))
         opened = self._pool.take(key, blocks.start) or Opened(source, found)
         decoded = self._blocks(source, opened.samples, unit, blocks)
@@ -173,7 +173,7 @@ class MdsDecoder:
         if found.is_compressed:
             return [(0, source.size)]
         start, stop = _rows(unit, blocks)
-        places = raw_samples(source, found).places(start, stop)
+        places = open_samples(source, found).places(start, stop)
         return [(4 + 4 * start, 8 + 4 * stop), (int(places[0]), int(places[-1]))]
 
     def row_name(self, source: Source, row: int) -> str:

@@ -6,7 +6,7 @@ is compressed; `check` does it for any shard.
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ from zephon_async.io.formats.remembered import Remembered
 from zephon_async.io.stores import Source
 
 COMPRESSIONS = ("br", "bz2", "gz", "snappy", "zstd")
-_HEADS = 1024  # shards of which it is remembered that their heads are right
+_SHARDS = 1024  # of which the heads are remembered, and what indexes say
 _PIECE = 1 << 20  # bytes that come out at once
 _TWO_VERSIONS = "the shard or the index is of another version"
 _Read: TypeAlias = Callable[[int, int], bytes | memoryview]
@@ -36,31 +36,19 @@ class _Columns(msgspec.Struct):
     column_sizes: tuple[int | None, ...]
 
 
+class _Head(NamedTuple):
+    """What a shard says of itself. columns: None where other writers have left the header out."""
+
+    samples: int
+    columns: _Columns | None
+
+
 class Samples(NamedTuple):
-    """The samples of a raw shard, read by (offset, length)."""
+    """The samples of a raw shard of which the head has been compared with the index, read by (offset, length)."""
 
     where: str
     entry: Entry
     read: _Read
-
-    def check_head(self) -> None:
-        """Compare the head of a shard with its index. Raises `ShardError`."""
-        samples, size = self.entry.samples, self.entry.raw_data.bytes
-        found, start = np.frombuffer(self.read(0, 8), "<u4").tolist() if size >= 8 else (0, 0)
-        if found != samples:
-            raise ShardError(f"{self.where}: its {INDEX} says {samples:,} samples, but it has {found:,}; {_TWO_VERSIONS}")
-        places = 4 + 4 * (samples + 1)
-        if not places <= start <= size:
-            raise ShardError(f"{self.where}: its samples begin at byte {start:,} of {size:,}; it is broken, or no MDS")
-        if header := self.read(places, start - places):  # other writers leave it out: all that it says is in the index too
-            try:
-                columns = msgspec.json.decode(header, type=_Columns)
-            except msgspec.MsgspecError as error:
-                raise ShardError(f"{self.where}: its header cannot be read: {error}; it is broken, or no MDS") from error
-            if any(getattr(columns, name) != getattr(self.entry, name) for name in columns.__struct_fields__):
-                raise ShardError(f"{self.where}: its {INDEX} says other columns than its header; {_TWO_VERSIONS}")
-        if not samples:
-            self.places(0, 0)
 
     def body(self, places: Places) -> memoryview:
         """The bytes of samples, by where they begin and the last of them ends."""
@@ -79,33 +67,41 @@ class Samples(NamedTuple):
 
 
 def open_samples(source: Source, found: Found) -> Samples:
-    """The samples of a shard. A compressed one is decompressed."""
-    body = memoryview(_inflated(source, found)) if found.is_compressed else None
-    samples = Samples(source.where, found.entry, _read_of(source) if body is None else lambda at, length: body[at : at + length])
-    samples.check_head()
-    return samples
+    """The samples of a shard; a compressed one is decompressed. Raises `ShardError` where its head is not what its index says."""
+    read: _Read = getattr(source, "view", source.read)  # what a source has in memory is not copied
+    if found.is_compressed:
+        body = memoryview(_inflated(source, found))
+        read = lambda at, length: body[at : at + length]  # noqa: E731
+        head = _head_of(source.where, len(body), read)
+    else:
+        head = _HEADS.of(source)
+    _check_head(source.where, found.entry, head)
+    return Samples(source.where, found.entry, read)
 
 
-def raw_samples(source: Source, found: Found) -> Samples:
-    """The samples of a raw shard of which the head has been looked at."""
-    return Samples(source.where, found.entry, _read_of(source))
+def _check_head(where: str, entry: Entry, head: _Head) -> None:
+    if head.samples != entry.samples:
+        raise ShardError(f"{where}: its {INDEX} says {entry.samples:,} samples, but it has {head.samples:,}; {_TWO_VERSIONS}")
+    if any(getattr(head.columns, name) != getattr(entry, name) for name in (_Columns.__struct_fields__ if head.columns else ())):
+        raise ShardError(f"{where}: its {INDEX} says other columns than its header; {_TWO_VERSIONS}")
 
 
-def _read_of(source: Source) -> _Read:
-    """What a source has in memory is not copied."""
-    return cast(_Read, getattr(source, "view", source.read))
+def _head_of(where: str, size: int, read: _Read) -> _Head:
+    samples, start = np.frombuffer(read(0, 8), "<u4").tolist() if size >= 8 else (0, 0)
+    places = 4 + 4 * (samples + 1)
+    if not places <= start <= size:
+        raise ShardError(f"{where}: its {samples:,} samples would begin at byte {start:,} of {size:,}; it is broken, or no MDS")
+    if not (header := read(places, start - places)):
+        return _Head(samples, None)
+    try:
+        return _Head(samples, msgspec.json.decode(header, type=_Columns))
+    except msgspec.MsgspecError as error:
+        raise ShardError(f"{where}: its header cannot be read: {error}; it is broken, or no MDS") from error
 
 
-def _found(source: Source) -> Found:
-    """What is known of a shard; of a raw one its head has been looked at."""
-    found = find(source)
-    if not found.is_compressed:
-        open_samples(source, found)
-    return found
-
-
-FOUND = Remembered(_found, _HEADS)
-"""What is known of shards."""
+FOUND = Remembered(find, _SHARDS)
+"""What indexes say of shards; made anew where a dataset is listed."""
+_HEADS = Remembered(lambda source: _head_of(source.where, source.size, source.read), _SHARDS)
 
 
 def _inflated(source: Source, found: Found) -> bytes:

@@ -29,11 +29,11 @@ class Remembered(Generic[T]):
         """A thread that is not there any more may have held the lock."""
         self._lock = threading.Lock()
 
-    def of(self, source: Source) -> T:
-        """What is made of a source."""
+    def of(self, source: Source, anew: bool = False) -> T:
+        """What is made of a source. anew: whatever is remembered, as something else that it is made of may have changed."""
         key = (source.where, source.size, source.tag)
         with self._lock:
-            if key in self._made:
+            if key in self._made and not anew:
                 self._made.move_to_end(key)
                 return self._made[key]
         made = self._make(source)
