@@ -108,14 +108,16 @@ class _Layout(NamedTuple):
         starts, stops = places[:-1], places[1:]
         vary = np.flatnonzero(self.sizes == 0)
         head = 4 * len(vary)
-        sizes = np.tile(self.sizes, (len(starts), 1))
+        sizes = np.empty((len(starts), len(self.sizes)), np.int64)
+        sizes[:] = self.sizes
         broken = stops - starts < head
         if head and len(body) >= head:
             at = np.where(broken, 0, starts)[:, None] + np.arange(0, head, 4)
             sizes[:, vary] = Values(body, starts, stops).numbers("<u4", at)
         ends = (starts + head)[:, None] + sizes.cumsum(axis=1)
         broken |= (ends[:, -1] if len(self.sizes) else starts) != stops
-        if bad := {row: f"{_SIZES} {stops[row] - starts[row]:,} bytes of the sample" for row in np.flatnonzero(broken).tolist()}:
+        bad = {row: f"{_SIZES} {stops[row] - starts[row]:,} bytes of the sample" for row in np.flatnonzero(broken).tolist()}
+        if bad:
             ends[broken], sizes[broken] = starts[broken, None], 0
         numbers = {name: n for n, name in enumerate(self.names)}
         ends_of = {name: ends[:, numbers[name]] for name in self.coders}

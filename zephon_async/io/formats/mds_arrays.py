@@ -136,7 +136,7 @@ class Arrays:
     def _shapes(self, values: Values, heads: _Heads, rows: Places, ndim: int) -> npt.NDArray[np.float64]:
         """The shapes of arrays: float64[n, ndim], so that what cannot be meant does not overflow."""
         if self.shape is not None:
-            return np.tile(np.array(self.shape, np.float64), (len(rows), 1))
+            return np.broadcast_to(np.array(self.shape, np.float64), (len(rows), ndim))
         shapes = np.empty((len(rows), ndim))
         widths = heads.widths[rows]
         for width in (1, 2, 4, 8):
