@@ -17,10 +17,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.system.fake_s3 import FakeS3
 from tests.whole import ones, schema_of, whole
 from tests.writers.mds import config, index, raw, sample, shard
 from zephon_async.errors import DatasetError, ShardError
-from zephon_async.io import Dataset, Reader
+from zephon_async.io import Access, Dataset, Reader
 from zephon_async.io.formats.mds_samples import check
 
 WRITTEN = Path(__file__).parent.parent / "written/mds"
@@ -205,6 +206,21 @@ def test_a_pattern_and_a_file_take_some_of_the_shards(tmp_path: Path) -> None:
             assert whole(Dataset.from_path("d", tmp_path / path)).column("text") == right
     index(tmp_path / "b", [{**entries[3], "raw_data": {**entries[3]["raw_data"], "basename": "y.mds"}}])
     assert whole(Dataset.from_path("d", tmp_path / "b/y.mds")).column("text") == ["by"]
+
+
+def test_an_index_above_the_shards_far_away(tmp_path: Path) -> None:
+    """Also where a pattern or the name of a shard leaves the index out of what is listed."""
+    index(tmp_path, [shard(tmp_path, f"{part}/x", TEXTS, texts(part)) for part in "ab"])
+    with FakeS3() as store:
+        for path in tmp_path.rglob("*.*"):
+            store.put(f"x/{path.relative_to(tmp_path).as_posix()}", path.read_bytes())
+        index(tmp_path, [shard(tmp_path, "y", TEXTS, texts("y"))])
+        for name in ("index.json", "y.mds"):
+            store.put(f"y/{name}", (tmp_path / name).read_bytes())
+        for url, right in (("x", ["a", "b"]), ("x/*/x.mds", ["a", "b"]), ("y/y.mds", ["y"])):
+            dataset = Dataset.from_path("d", f"{store.root}{url}", storage_options=store.options)
+            with Access() as access:
+                assert whole(dataset, access=access).column("text") == right
 
 
 def test_a_shard_that_is_there_raw_and_compressed_comes_once(tmp_path: Path) -> None:
