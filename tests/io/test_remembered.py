@@ -36,3 +36,14 @@ def test_only_the_last_few_are_kept(tmp_path: Path) -> None:
     for name in ["0", *map(str, range(32)), "32", "1", "0"]:
         remembered.of(store.open("d", store.shard(name)))
     assert made == [*map(str, range(33)), "0"]
+
+
+def test_few_or_anew_where_that_is_said(tmp_path: Path) -> None:
+    made: list[str] = []
+    remembered = Remembered(lambda source: made.append(source.name), most=1)
+    for name in "ab":
+        (tmp_path / name).write_bytes(b"1")
+    store = LocalStore(str(tmp_path))
+    for name, anew in (("a", False), ("a", False), ("a", True), ("a", False), ("b", False), ("a", False)):
+        remembered.of(store.open("d", store.shard(name)), anew)
+    assert made == ["a", "a", "b", "a"]

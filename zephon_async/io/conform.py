@@ -117,7 +117,7 @@ def fit(array: pa.Array, target: pa.DataType) -> tuple[pa.Array, dict[int, str]]
             bad.setdefault(row, f"{target} is wanted, not {array.type}")
         return pa.nulls(len(array), target), bad
     if array.type != target:
-        array = _cast(array, target, bad)
+        array = cast_rows(array, target, bad)
     if is_integers(target):
         array = _without_null_numbers(array, bad)
     return array, bad
@@ -145,10 +145,11 @@ def _sound(array: pa.Array) -> tuple[pa.Array, dict[int, str]]:
                 search((start + stop) // 2, stop)
 
     search(0, len(array))
-    return _nulled(array, np.array(list(bad))), bad
+    return nulled(array, np.array(list(bad))), bad
 
 
-def _nulled(array: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
+def nulled(array: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
+    """The array with nulls in some rows."""
     keep = np.ones(len(array), np.bool_)
     keep[rows] = False
     return pc.if_else(pa.array(keep), array, pa.scalar(None, array.type))
@@ -204,8 +205,8 @@ def _same_family(a: pa.DataType, b: pa.DataType) -> bool:
     return False
 
 
-def _cast(array: pa.Array, target: pa.DataType, bad: dict[int, str], first: int = 0) -> pa.Array:
-    """Cast without loss; where that fails, halve until the rows that do not fit stand alone."""
+def cast_rows(array: pa.Array, target: pa.DataType, bad: dict[int, str], first: int = 0) -> pa.Array:
+    """Cast without loss; where that fails, halve until the rows that do not fit stand alone: these are null, and added to `bad`."""
     try:
         cast = array.cast(target)
         cast.validate()
@@ -218,7 +219,7 @@ def _cast(array: pa.Array, target: pa.DataType, bad: dict[int, str], first: int 
     middle = len(array) // 2
     # `take`, not `slice`: a cast looks at all values under a sliced list
     halves = (array.take(pa.array(np.arange(middle))), array.take(pa.array(np.arange(middle, len(array)))))
-    return pa.concat_arrays([_cast(half, target, bad, first + n * middle) for n, half in enumerate(halves)])
+    return pa.concat_arrays([cast_rows(half, target, bad, first + n * middle) for n, half in enumerate(halves)])
 
 
 def _without_null_numbers(array: pa.Array, bad: dict[int, str]) -> pa.Array:
@@ -231,4 +232,4 @@ def _without_null_numbers(array: pa.Array, bad: dict[int, str]) -> pa.Array:
     rows = np.unique(owners[flat.is_null().to_numpy(zero_copy_only=False)])
     for row in rows.tolist():
         bad.setdefault(row, "a number of the list is null")
-    return _nulled(array, rows)
+    return nulled(array, rows)

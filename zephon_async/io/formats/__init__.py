@@ -22,6 +22,7 @@ _TABLE = {  # name: (module, in which the format is FORMAT; suffixes; a file tha
     "jsonl": (f"{_WHERE}jsonl", with_compressed(".jsonl", ".ndjson"), ""),
     "parquet": (f"{_WHERE}parquet", (".parquet", ".pq"), ""),
     "arrow": (f"{_WHERE}arrow", (".arrow", ".ipc", ".feather"), ""),
+    "mds": (f"{_WHERE}mds", (".mds", ".mds.br", ".mds.bz2", ".mds.gz", ".mds.snappy", ".mds.zstd"), ""),
     "memory": (f"{_WHERE}memory", (), ""),
 }
 _LAST = frozenset({"text"})  # where there is another format, these are its README and licence
@@ -120,8 +121,8 @@ def _may_be(name: str, form: str) -> bool:
     return name.lower().endswith(tuple(find_format(form).suffixes))
 
 
-def _listed(suffixes: Iterable[str]) -> str:
-    plain = sorted(suffix for suffix in suffixes if not suffix.endswith(COMPRESSED))
+def _listed(suffixes: Collection[str]) -> str:
+    plain = sorted(suffix for suffix in suffixes if not any(suffix.startswith(f"{other}.") for other in suffixes))
     return f"{' '.join(plain)}, behind those of lines also {' '.join(COMPRESSED)}"
 
 
@@ -134,7 +135,9 @@ def _is_closed(name: str, form: str) -> bool:
 def _hints(unknown: list[str], explicit: bool) -> str:
     """What to do about files that are there and not read."""
     hints = ""
-    if any(name.lower().endswith(".json") for name in unknown):
+    if any(name.rpartition("/")[2] == "index.json" for name in unknown):
+        hints += "; index.json is there, but no shard that it should name: it is broken, or they are gone"
+    elif any(name.lower().endswith(".json") for name in unknown):
         how = "format='jsonl' reads it" if explicit else "name it .jsonl"
         hints += f"; if a .json file is one JSON object a line, {how}"
     if any(name.lower().endswith(_COMPRESSED) for name in unknown):

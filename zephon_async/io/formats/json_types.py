@@ -91,5 +91,24 @@ def python_type(kind: pa.DataType, column: str) -> Any:
     raise RecipeError(f"column {column!r} is pinned to {kind}, which values of JSON cannot be; pin it to another type")
 
 
+def array_of(values: list[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
+    """Decoded values as an array, null where one does not fit, and the reasons by row."""
+    try:
+        return pa.array(values, kind), {}
+    except (pa.ArrowException, OverflowError, ValueError):
+        return _one_by_one(values, kind)
+
+
+def _one_by_one(values: list[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
+    arrays, bad = [], {}
+    for row, value in enumerate(values):
+        try:
+            arrays.append(pa.array([value], kind))
+        except (pa.ArrowException, OverflowError, ValueError) as error:
+            arrays.append(pa.nulls(1, kind))
+            bad[row] = f"{kind} is wanted: {error}"
+    return pa.concat_arrays(arrays), bad
+
+
 def _least(kind: pa.DataType) -> int:
     return -(1 << (kind.bit_width - 1)) if T.is_signed_integer(kind) else 0

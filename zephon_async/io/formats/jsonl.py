@@ -16,7 +16,7 @@ as written. Of a key that a line has twice the last value counts, as with every 
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -29,7 +29,7 @@ from zephon_async.io.conform import batch_of, fit
 from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, rows_per_block, span_of
 from zephon_async.io.formats.inflate import Inflated, codec_of, with_compressed
 from zephon_async.io.formats.json_arrow import read_plain, trusts
-from zephon_async.io.formats.json_types import looked_type, python_type
+from zephon_async.io.formats.json_types import array_of, looked_type, python_type
 from zephon_async.io.formats.lines import MORE, NO_LINES, Lines, LineScan, lines_of
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source
@@ -261,31 +261,12 @@ def _conversion(field: pa.Field) -> _Convert:
     """How the decoded values of a column become an array, and what of them does not fit."""
     if is_json(field):
         return _json_text
-    kind = field.type
-
-    def convert(values: list[Any]) -> tuple[pa.Array, dict[int, str]]:
-        try:
-            return pa.array(values, kind), {}
-        except (pa.ArrowException, OverflowError, ValueError):
-            return _one_by_one(values, kind)
-
-    return convert
+    return partial(array_of, kind=field.type)
 
 
 def _json_text(values: list[Any]) -> tuple[pa.Array, dict[int, str]]:
     texts = [None if text == b"null" else text for text in map(bytes, values)]
     return fit(pa.array(texts, pa.large_binary()).view(pa.large_string()), pa.large_string())  # Raw has not been checked for UTF-8
-
-
-def _one_by_one(values: list[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
-    arrays, bad = [], {}
-    for row, value in enumerate(values):
-        try:
-            arrays.append(pa.array([value], kind))
-        except (pa.ArrowException, OverflowError, ValueError) as error:
-            arrays.append(pa.nulls(1, kind))
-            bad[row] = f"{kind} is wanted: {error}"
-    return pa.concat_arrays(arrays), bad
 
 
 FORMAT = JsonlFormat()
