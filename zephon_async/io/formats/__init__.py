@@ -15,7 +15,18 @@ from zephon_async.errors import DatasetError, RecipeError
 from zephon_async.io.formats.base import Decoded, Decoder, Format, Measure, UnitSpan, reading
 from zephon_async.io.formats.inflate import COMPRESSED, with_compressed
 
-__all__ = ["Decoded", "Decoder", "Format", "Measure", "UnitSpan", "beside_name", "find_format", "pick_shards", "reading"]
+__all__ = [
+    "Decoded",
+    "Decoder",
+    "Format",
+    "Measure",
+    "UnitSpan",
+    "beside_name",
+    "find_format",
+    "holds_shards",
+    "pick_shards",
+    "reading",
+]
 
 _WHERE = "zephon_async.io.formats."
 _TABLE = {  # name: (module, in which the format is FORMAT; suffixes; a file that lies beside every shard, see `Format.beside`)
@@ -113,6 +124,12 @@ def pick_shards(path: str, names: Iterable[str], form: str | None, explicit: boo
             f"{path!r} holds {wanted}; known suffixes: {_listed(known)}{_seen(unknown, found)}{_hints(unknown, explicit)}"
         )
     return picked, found[picked]
+
+
+def holds_shards(names: Iterable[str], form: str | None) -> bool:
+    """Whether some of the files, by their names, are shards of a format that is known, or of the one that was said."""
+    known, names = _endings(), set(names)
+    return any(_may_be(name, form) if form is not None else _form_of(name, names, known) not in (None, *_LAST) for name in names)
 
 
 def _may_be(name: str, form: str) -> bool:
