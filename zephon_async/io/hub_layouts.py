@@ -8,7 +8,8 @@ Threads: functions of their arguments alone.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -80,7 +81,7 @@ def matching(config: Config, split: str, names: Iterable[str]) -> list[str]:
     names, found = list(names), set[str]()
     for pattern in (config.patterns or {})[split]:
         whole = _whole(config, pattern)
-        matched = {name for name in names if _compiled(whole).fullmatch(name) and not _is_hidden(name, whole)}
+        matched = {name for name in names if _fits(whole.split("/"), name.split("/")) and not _is_aside(name, whole)}
         if not matched:
             raise DatasetError(f"its card says that the split {split!r} of {config.name!r} is {whole!r}, and there is no such file")
         found |= matched
@@ -135,39 +136,20 @@ def _lead(pattern: str) -> str:
     return pattern[: pattern.rfind("/", 0, sign.start() if sign else len(pattern)) + 1]
 
 
-def _is_hidden(name: str, pattern: str) -> bool:
-    """Whether a name is hidden, or lies in a hidden folder, that the pattern does not speak of."""
-    asked: Collection[str] = pattern.split("/")
-    parts = name.split("/")
+def _is_aside(name: str, pattern: str) -> bool:
+    """Whether a file is about the data, is hidden, or lies in a hidden folder, and the pattern does not speak of that."""
+    asked, parts = pattern.split("/"), name.split("/")
     hidden = [part for part in parts if part.startswith(".")] + [part for part in parts[:-1] if part.startswith("__")]
-    return any(part not in asked and not any(one.startswith((".", "__")) for one in asked) for part in hidden)
+    if hidden and not any(one.startswith((".", "__")) for one in asked):
+        return True
+    return parts[-1] in _ABOUT and parts[-1] != asked[-1]
 
 
-@lru_cache(maxsize=256)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    made, parts = "", pattern.split("/")
-    for number, part in enumerate(parts):
-        is_last = number == len(parts) - 1
-        if part == "**":
-            made += ".+" if is_last else "(?:[^/]+/)*"
-        else:
-            made += _name(part) + ("" if is_last else "/")
-    try:
-        return re.compile(made, re.DOTALL)
-    except re.error as error:
-        raise DatasetError(f"its card has a pattern that cannot be meant: {pattern!r} ({error})") from error
-
-
-def _name(part: str) -> str:
-    """One name of a pattern as a regular expression."""
-    made, at = "", 0
-    while at < len(part):
-        close = part.find("]", at + 2) if part[at] == "[" else -1
-        if close > 0:
-            inner = part[at + 1 : close].replace("\\", "\\\\").replace("[", "\\[")
-            made += f"[{'^' + inner[1:] if inner[0] in '!^' else inner}]"
-            at = close
-        else:
-            made += {"*": "[^/]*", "?": "[^/]"}.get(part[at], re.escape(part[at]))
-        at += 1
-    return made
+def _fits(pattern: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether a pattern matches a whole name; both split at the slashes."""
+    if not pattern:
+        return not names
+    head, *rest = pattern
+    if head == "**":
+        return any(_fits(rest, names[n:]) for n in range(len(names))) if rest else bool(names)
+    return bool(names) and fnmatchcase(names[0], head) and _fits(rest, names[1:])
