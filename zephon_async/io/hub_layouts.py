@@ -91,7 +91,7 @@ def matching(config: Config, split: str, names: Iterable[str]) -> list[str]:
 def inferred(names: Iterable[str], folder: str = "") -> Splits:
     """Splits by the names of the files below a folder."""
     inside = {name.removeprefix(folder): name for name in names if name.startswith(folder)}
-    inside = {name: whole for name, whole in inside.items() if name.rpartition("/")[2] not in _ABOUT and not _is_hidden(name, "")}
+    inside = {name: whole for name, whole in inside.items() if not _is_aside(name, "")}
     sharded = _by_split(inside, lambda name: [match[1]] if (match := _SHARDED.fullmatch(name)) else [])
     in_folders = sharded or _by_split(inside, lambda name: _said("/".join(name.split("/")[:-1])))
     in_files = in_folders or _by_split(inside, lambda name: _said(name.rpartition("/")[2], is_file=True))
