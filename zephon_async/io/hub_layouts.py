@@ -8,7 +8,7 @@ Threads: functions of their arguments alone.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -72,7 +72,7 @@ def leads(config: Config, split: str) -> list[str]:
     """The folders, "" or with "/" at the end, of which a listing has all files that a split can have."""
     if config.patterns is None:
         return [config.folder]
-    found = {folder for pattern in config.patterns[split] if (folder := _lead(_whole(config, pattern))) is not None}
+    found = {_lead(_whole(config, pattern)) for pattern in config.patterns[split]}
     return sorted(folder for folder in found if not any(other != folder and folder.startswith(other) for other in found))
 
 
@@ -107,7 +107,7 @@ def converted(names: Iterable[str]) -> dict[str, dict[tuple[str, bool], list[str
     return found
 
 
-def _by_split(inside: Mapping[str, str], splits_of: Any) -> dict[str, list[str]]:
+def _by_split(inside: Mapping[str, str], splits_of: Callable[[str], Sequence[str]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name in sorted(inside):
         for split in splits_of(name):
