@@ -1,20 +1,24 @@
 """Datasets of a Hub on loopback: what short names of splits stand for, by the card, by names of files, or converted."""
 
+import hashlib
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tests.system.fake_hub import CONVERSION, FakeHub, fake_hub
+from tests.system.http_server import Trouble
 from tests.taken import taken
 from tests.whole import whole
 from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource, TokenEstimation
 from zephon_async.errors import DatasetError, RecipeError, ShardError, ZephonError
+from zephon_async.io import Access, copied
 
 TOKENIZER = Path(__file__).parent.parent / "laws/tokenizer.json"
 WIKI, NEWS = "datasets/Salesforce/wikitext", "datasets/fancyzhx/ag_news"
@@ -293,6 +297,43 @@ def test_an_older_commit_has_no_conversion(hub: FakeHub) -> None:
     hub.push("datasets/o/n", {"n.zip": b"2"})
     assert said(f"hf://o/n@{old}/train").endswith("has a Parquet conversion of its newest commit alone: '@~parquet' takes it")
     assert said(f"hf://o/n@{old}~parquet/train") == f"there is no Parquet conversion at {old}"
+
+
+# bytes
+
+
+def test_where_a_file_was_sent_on_to_is_asked_again_until_it_refuses(hub: FakeHub) -> None:
+    texts = [f"{row} {hashlib.sha256(str(row).encode()).hexdigest()}" for row in range(200)]
+    commit = hub.push("datasets/o/n", {"train.parquet": parquet(texts)})
+    dataset = Dataset.from_path("d", "hf://o/n/train")
+    resolved = f"GET /datasets/o/n/resolve/{commit}/train.parquet"
+    with Access() as access:
+        source = dataset.open(0, access)
+        for offset in (0, 5_000, 10_000):
+            assert source.read(offset, 10) == hub.files("datasets/o/n")["train.parquet"][offset : offset + 10]
+        assert hub.asked.count(resolved) == 1
+        hub.others.troubles.append(Trouble(status=403))
+        assert source.read(7_000, 10) == hub.files("datasets/o/n")["train.parquet"][7_000:7_010]
+        assert hub.asked.count(resolved) == 2
+    assert len(hub.others.requests) == 5
+    assert "Signature=a%2Bb~c%20" in {urlsplit(request.path).query for request in hub.others.requests}
+
+
+def test_faults_of_the_hub_are_borne(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zephon_async.io.transfer._FIRST_PAUSE_S", 0.0)
+    fill(hub)
+    hub.server.troubles += [Trouble(status=500), Trouble(status=503)]
+    dataset = Dataset.from_path("news", "hf://fancyzhx/ag_news/train")
+    hub.server.troubles += [Trouble(status=429), Trouble(status=502)]
+    hub.others.troubles += [Trouble(reset_after=5), Trouble(status=503)]
+    assert whole(dataset).column("text") == [f"train news {row}" for row in range(120)]
+
+
+def test_a_file_of_a_model_is_copied(hub: FakeHub) -> None:
+    hub.push("models/o/m", {"tokenizer.json": b"{}" * 1_000, "x.bin": b""})
+    for url in ("hf://o/m/tokenizer.json", "hf://models/o/m@main/tokenizer.json"):
+        with copied(url, {}, ["tokenizer_config.json"]) as path:
+            assert Path(path).read_bytes() == b"{}" * 1_000
 
 
 # who may read

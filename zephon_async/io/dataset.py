@@ -112,11 +112,13 @@ class Dataset:
         try:
             store = _store(text, options, format)
             picked, found = pick_shards(text, store.names, format, store.explicit)
-            names = find_format(picked).shards(found, lambda file: _whole(name, store, file))
+            form = find_format(picked)
+            indexes = {file for file in store.names if form.index and file.rpartition("/")[2] == form.index}
+            names = form.shards([*found, *indexes.difference(found)], lambda file: _whole(name, store, file))
             shards = tuple(store.shard(shard) for shard in sorted(names, key=_in_bytes))
         except (DatasetError, RecipeError) as error:
             raise type(error)(f"dataset {name!r}: {error}") from error.__cause__
-        ignored = {*store.ignored, *store.names}.difference(names)
+        ignored = {*store.ignored, *store.names}.difference(names, indexes)
         listed = tuple(sorted((_in_bytes(other).decode("utf-8", "backslashreplace") for other in ignored), key=str.encode))
         return Dataset(name, picked, store, shards, listed, _pins(name, schema), unit_bytes, block_bytes)
 
@@ -249,9 +251,12 @@ def _store(path: str, options: Mapping[str, Any], form: str | None) -> Store:
 
 
 def _whole(dataset: str, store: Store, name: str) -> bytes:
-    """A small file, such as an index. Raises `DatasetError`."""
-    source = store.open(dataset, store.shard(name))
+    """A small file below the root, such as an index; one that a pattern left out too. Raises `DatasetError`."""
+    listed = name if name in store.names else min(store.names)
     try:
+        source = store.open(dataset, store.shard(listed))
+        if listed != name:
+            source = source.beside("../" * listed.count("/") + name)
         return source.read(0, source.size)
     except ShardError as error:
         raise DatasetError(str(error).removeprefix(f"dataset {dataset!r}, ")) from error.__cause__

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from zephon_async.errors import DatasetError, ShardError
 from zephon_async.io.access import Access, Place, Range, is_forbidden
 from zephon_async.io.catalog import Shard
-from zephon_async.io.stores import Object, is_pattern, scheme_of, shown
+from zephon_async.io.stores import Object, is_pattern, named_beside, scheme_of, shown
 
 LOCAL = ("file://", "local://")
 """What URLs of this machine begin with."""
@@ -40,10 +40,10 @@ class RemoteSource:
         return self.found.tag
 
     def beside(self, name: str) -> "RemoteSource":
-        named = f"{self.name.rpartition('/')[0]}/{name}".removeprefix("/")
+        named = named_beside(self.name, name)
         where = self.where.replace(repr(self.name), repr(named))
         if (found := self.listed.get(named)) is None:
-            key = f"{self.found.key.rpartition('/')[0]}/{name}".removeprefix("/")
+            key = named_beside(self.found.key, name)
             found = self._look(where, key)
             if found is None:
                 raise ShardError(f"{self.where}: there is no {key!r}, which must lie beside it")

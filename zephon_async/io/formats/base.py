@@ -97,10 +97,16 @@ class Format(Protocol):
         """
         return ""
 
+    @property
+    def index(self) -> str:
+        """The base name of files that say which shards there are; or "". They are given to `shards`, and are not ignored."""
+        return ""
+
     def shards(self, names: Sequence[str], read: Callable[[str], bytes]) -> Sequence[str]:
         """Those of the files with its suffixes below a root that are shards, by an index if there is one.
 
-        read: any file below the root, whole. Raises `DatasetError` where a shard that should be there is not.
+        names: these, and its index files. read: any file below the root, whole, listed or not.
+        Raises `DatasetError` where a shard that should be there is not.
         """
         return names
 

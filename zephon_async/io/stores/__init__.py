@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from typing import cast
 
 from zephon_async.errors import RecipeError
-from zephon_async.io.stores.base import Source, SourceFile, Store
+from zephon_async.io.stores.base import Source, SourceFile, Store, named_beside
 from zephon_async.io.stores.connection import Connection, Fault, Kind, Object, Scheme, shown
 from zephon_async.io.stores.local import LocalStore, is_pattern
 from zephon_async.io.stores.memory import MemoryStore, TableSource
@@ -32,6 +32,7 @@ __all__ = [
     "TableSource",
     "find_scheme",
     "is_pattern",
+    "named_beside",
     "scheme_name",
     "scheme_of",
     "shown",

@@ -38,7 +38,7 @@ class Source(Protocol):
         """Exactly `length` bytes from `offset` on; anything else is a `ShardError`."""
 
     def beside(self, name: str) -> "Source":
-        """Another file of the folder that the shard lies in. Raises `ShardError` where there is none."""
+        """Another file of the shard's folder; `../` leads to the one above. Raises `ShardError` where there is none."""
 
 
 class Store(Protocol):
@@ -69,6 +69,14 @@ class Store(Protocol):
 
     def open(self, dataset: str, shard: Shard, access: "Access | None" = None) -> Source:
         """A shard as bytes. access: how remote ones are read."""
+
+
+def named_beside(name: str, other: str) -> str:
+    """The name of another file, seen from the folder that a file lies in: see `Source.beside`."""
+    folder = name.rpartition("/")[0]
+    while other.startswith("../"):
+        folder, other = folder.rpartition("/")[0], other.removeprefix("../")
+    return f"{folder}/{other}" if folder else other
 
 
 class SourceFile(io.RawIOBase):

@@ -7,7 +7,8 @@ parser of YAML is needed.
 
 Names, sizes and tags come from the tree of a revision, a page at a time. The tag of a file is the hash of its content, of git or
 of LFS. Bytes are asked of the endpoint, which sends most requests on to another host: the token does not go along. Under a commit
-of 40 hex digits nothing can change; under another revision what comes is compared with the tag.
+of 40 hex digits nothing can change, so where a file was sent on to is asked again, without the Hub, as long as that answers; under
+another revision what comes is compared with the tag.
 
 The token is the option, else HF_TOKEN, else the file that `hf auth login` writes (HF_TOKEN_PATH, HF_HOME); the endpoint is the
 option, else HF_ENDPOINT. `token=False` sends none.
@@ -29,6 +30,7 @@ from zephon_async.io.stores.http import CONNECT_S, SILENCE_S, HttpConnection
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
+    from yarl import URL
 
 REVISION = r"refs/(?:convert|pr)/[^/~]+|[^/~]+"
 NAME = r"[\w.-]+/[\w.-]+"
@@ -39,6 +41,7 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 _NEXT = re.compile(r'<([^>]*)>\s*;[^,]*\brel="?next\b')
 _OPTIONS = ("client_kwargs", "endpoint", "token")
 _HUB = "https://huggingface.co"
+_MOST_MOVED = 1_000  # keys
 _HOW = "storage_options={'token': ...}, HF_TOKEN or `hf auth login`"
 
 
@@ -121,6 +124,7 @@ class HubConnection(HttpConnection):
         options = {"headers": {"Authorization": f"Bearer {token}"}} if token else {}
         super().__init__(f"{endpoint}/", session, options, as_is=True)
         self._repository, self._page, self._has_token = repository, f"{endpoint}/{repository.page}", bool(token)
+        self._moved: dict[str, URL] = {}  # where keys were sent on to
 
     def __repr__(self) -> str:
         return f"<HubConnection {self._page!r}>"
@@ -155,6 +159,24 @@ class HubConnection(HttpConnection):
     async def read(self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object]) -> None:
         known = "" if is_commit(self._repository.revision) else tag
         await super().read(self._repository.files(key), offset, length, known, sink)
+
+    async def _ask(self, method: str, key: str, body: object = None, **headers: str) -> "ClientResponse":
+        if (there := self._moved.get(key)) is not None:
+            try:
+                answer = await self._session.request(method, there, headers={"Accept-Encoding": "identity", **headers})
+            except Exception as error:
+                self._moved.pop(key, None)
+                raise fault_of(error) from error
+            if answer.status in (200, 206):
+                return answer
+            answer.close()
+            self._moved.pop(key, None)  # its signature has ended, say
+        answer = await super()._ask(method, key, body, **headers)
+        if answer.status == 206 and answer.history and is_commit(self._repository.revision):
+            if len(self._moved) >= _MOST_MOVED:
+                del self._moved[next(iter(self._moved))]
+            self._moved[key] = answer.url
+        return answer
 
     async def _json(self, method: str, key: str, body: object = None) -> tuple[Any, str | None]:
         """What an answer says, and the query of the next page, if there is one."""

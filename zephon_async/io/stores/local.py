@@ -18,6 +18,7 @@ from fnmatch import fnmatchcase
 
 from zephon_async.errors import DatasetError, ShardError
 from zephon_async.io.catalog import Shard
+from zephon_async.io.stores.base import named_beside
 
 _Folders = frozenset[tuple[int, int]]
 
@@ -50,12 +51,12 @@ class LocalSource:
         return piece
 
     def beside(self, name: str) -> "LocalSource":
-        path = os.path.join(os.path.dirname(self.path), name)
+        named = named_beside(self.name, name)
+        path = self.path[: len(self.path) - len(self.name)] + named
         try:
             status = os.stat(path)
         except OSError as error:
             raise ShardError(f"{self.where}: {path!r}, which must lie beside it, cannot be read: {error.strerror}") from error
-        named = f"{self.name.rpartition('/')[0]}/{name}".removeprefix("/")
         where = self.where.replace(repr(self.name), repr(named))
         return LocalSource(where, named, path, status.st_size, str(status.st_mtime_ns))
 
