@@ -110,7 +110,7 @@ def test_both_datasets_are_read_as_written(hub: FakeHub) -> None:
 def test_the_whole_pipeline_runs_over_both(hub: FakeHub, tmp_path: Path, options: Mapping[str, Any]) -> None:
     fill(hub)
 
-    def pipeline(urls: Mapping[str, str], **more: Any) -> Pipeline:
+    def pipeline(urls: Mapping[str, str], tokenizer: str = str(TOKENIZER), **more: Any) -> Pipeline:
         source = StaticMixtureWorkSource(
             datasets=[Dataset.from_path(name, url) for name, url in urls.items()],
             mixture={"wiki": 0.5, "news": 0.5},
@@ -120,7 +120,7 @@ def test_the_whole_pipeline_runs_over_both(hub: FakeHub, tmp_path: Path, options
         return (
             Pipeline(source)
             .options(lanes=4, **options, **more)
-            .tokenize(tokenizer_id=str(TOKENIZER), field="text", parallelism=2)
+            .tokenize(tokenizer_id=tokenizer, field="text", parallelism=2)
             .pack_flat(max_length=32, algorithm="wrap")
             .shuffle(buffer_size=16, seed=42)
             .batch(microbatch_size=4)
@@ -132,10 +132,11 @@ def test_the_whole_pipeline_runs_over_both(hub: FakeHub, tmp_path: Path, options
                 (tmp_path / name / path).parent.mkdir(parents=True, exist_ok=True)
                 (tmp_path / name / path).write_bytes(body)
     near = taken(pipeline({name: str(tmp_path / name) for name in ("wiki", "news")}), 40)
+    hub.push("models/o/tokens", {"tokenizer.json": TOKENIZER.read_bytes()})
     urls = {"wiki": "hf://Salesforce/wikitext/wikitext-2-raw-v1/train", "news": "hf://fancyzhx/ag_news/default/train"}
     cached = {"io_options": {"cache": {"enabled": True, "root": str(tmp_path / "cache")}}}
     for more in ({}, cached, cached):
-        far = taken(pipeline(urls, **more), 40)
+        far = taken(pipeline(urls, "hf://o/tokens/tokenizer.json", **more), 40)
         assert [batch.to_pylist("input_ids") for batch in far] == [batch.to_pylist("input_ids") for batch in near]
 
 
