@@ -3,15 +3,19 @@
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.whole import schema_of, whole
 from zephon_async import Dataset
 from zephon_async.errors import DatasetError
+from zephon_async.io.formats.arrow_folders import pick
 
 WRITTEN = Path(__file__).parent.parent / "written/hf_arrow"
 EXPECTED = json.loads((WRITTEN / "expected.json").read_text())
@@ -158,3 +162,27 @@ def test_a_state_of_somebody_else_says_nothing(saved: Path) -> None:
     assert len(Dataset.from_path("d", saved).shards) == 2
     (saved / "dataset_info.json").write_text("[")
     assert len(Dataset.from_path("d", saved).shards) == 2
+
+
+STATES = st.recursive(
+    st.none() | st.integers() | st.sampled_from(("a.arrow", "train", "")),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(("_data_files", "filename", "splits", "_indices_files", "train")), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from(("state.json", "x/state.json", "dataset_dict.json", "dataset_info.json")), STATES))
+def test_any_index_gives_files_that_are_there_or_is_refused(indexes: dict[str, Any]) -> None:
+    def read(name: str) -> bytes:
+        if name not in indexes:
+            raise DatasetError("there is no such file")
+        return json.dumps(indexes[name]).encode()
+
+    files = ["a.arrow", "b-train.arrow", "x/a.arrow"]
+    with suppress(DatasetError):
+        picked = pick([*files, *(name for name in indexes if name.endswith("state.json"))], read)
+        assert len(picked) == len(set(picked))
+        assert set(picked) <= set(files)

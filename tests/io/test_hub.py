@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tests.system.http_server import Trouble
 from tests.taken import taken
 from tests.whole import whole
 from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource, TokenEstimation
-from zephon_async.errors import DatasetError, RecipeError, ShardError, ZephonError
+from zephon_async.errors import CheckpointError, DatasetError, RecipeError, ShardError, ZephonError
 from zephon_async.io import Access, copied
 
 TOKENIZER = Path(__file__).parent.parent / "laws/tokenizer.json"
@@ -242,6 +243,13 @@ def test_a_url_that_names_nothing_is_refused(hub: FakeHub, url: str) -> None:
     assert said(url, RecipeError).startswith(f"{url!r} names no repository: give a URL such as 'hf://datasets/org/name/folder/")
 
 
+def test_a_card_that_cannot_be_meant_is_said_to_be_one(hub: FakeHub) -> None:
+    hub.push("datasets/o/n", {"a.jsonl": b""}, {"configs": [{"data_files": 5}]})
+    assert said("hf://o/n/train") == "its card has data_files of the config 'default' that cannot be meant: 5"
+    hub.push("datasets/o/n", {"a.jsonl": b""}, {"configs": [{"data_files": "b*"}]})
+    assert said("hf://o/n/train") == "its card says that the split 'train' of 'default' is 'b*', and there is no such file"
+
+
 def test_only_the_folders_of_the_patterns_are_listed(hub: FakeHub) -> None:
     fill(hub)
     names_of("hf://Salesforce/wikitext/wikitext-2-raw-v1/test")
@@ -411,3 +419,35 @@ def test_a_revision_that_is_not_there_is_named(hub: FakeHub) -> None:
 )
 def test_options_that_cannot_be_meant_are_refused(hub: FakeHub, options: Mapping[str, Any], says: str) -> None:
     assert said("hf://o/n/train", RecipeError, storage_options=options) == says
+
+
+def test_a_library_that_is_not_there_is_named(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    from zephon_async.io.stores import find_scheme
+
+    find_scheme("hf")  # before it is gone
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    assert said("hf://o/n/train", RecipeError).startswith(
+        "hf:// needs a library that is not there: install it with `pip install 'zephon-async[http]'` ("
+    )
+
+
+def test_a_run_is_not_resumed_over_another_commit(hub: FakeHub) -> None:
+    fill(hub)
+
+    def pipeline(url: str) -> Pipeline:
+        return Pipeline(StaticMixtureWorkSource([Dataset.from_path("news", url)], {"news": 1})).batch(8)
+
+    url = "hf://fancyzhx/ag_news/train"
+    with pipeline(url) as begun:
+        next(iter(begun))
+        state, commit = begun.checkpoint(), Dataset.from_path("news", url).store.commit
+    now = hub.push(NEWS, hub.files(NEWS), {"configs": [{"data_files": [split("train", "data/train-*")]}]})
+    with pytest.raises(CheckpointError) as caught, pipeline(url) as resumed:
+        next(iter(resumed.restore(state)))
+    assert str(caught.value) == (
+        "the checkpoint was made with another recipe, so it cannot go on here:\n"
+        f"  dataset news commit: {commit!r} in the checkpoint, {now!r} here"
+    )
+    with pipeline(f"hf://fancyzhx/ag_news@{commit}/train") as resumed:
+        resumed.restore(state)
+        assert next(iter(resumed)).to_pylist("text")

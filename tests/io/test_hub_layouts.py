@@ -2,10 +2,13 @@
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from zephon_async.errors import DatasetError
 from zephon_async.io.hub_layouts import Config, configs_of, converted, inferred, leads, matching
@@ -74,6 +77,33 @@ def test_a_config_without_a_name_is_the_default_one() -> None:
 def test_a_card_that_cannot_be_meant_is_refused(configs: object, says: str) -> None:
     with pytest.raises(DatasetError, match=f"^{re.escape(says)}$"):
         configs_of({"configs": configs})
+
+
+@pytest.mark.parametrize("setting", ["data_dir", "data_files"])
+def test_nothing_outside_of_the_repository_can_be_meant(setting: str) -> None:
+    with pytest.raises(
+        DatasetError, match=f"its card has (a )?{setting} of the config 'c' that cannot be meant: .*a/\\.\\./\\.\\./b"
+    ):
+        configs_of({"configs": [{"config_name": "c", setting: "a/../../b"}]})
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(("train", "a/*", "**", "[", "", "..", "default")),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(("config_name", "data_files", "data_dir", "split", "path", "default")), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.lists(JSON, max_size=3), st.lists(st.sampled_from(("a/b", "train.jsonl", "a/train/x.jsonl", "[")), unique=True))
+def test_any_card_gives_files_that_are_there_or_is_refused(configs: Any, names: list[str]) -> None:
+    with suppress(DatasetError):
+        for config in configs_of({"configs": configs}).values():
+            for split in config.patterns or ():
+                folders = tuple(leads(config, split))
+                assert all(name in names and name.startswith(folders) for name in matching(config, split, names))
 
 
 def test_a_pattern_of_nothing_is_an_error() -> None:

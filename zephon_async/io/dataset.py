@@ -23,7 +23,7 @@ from zephon_async.io.access import Access
 from zephon_async.io.at_once import at_once
 from zephon_async.io.catalog import UNIT, Catalog, Shard
 from zephon_async.io.conform import canonical_field
-from zephon_async.io.formats import Measure, UnitSpan, find_format, holds_shards, pick_shards, reading
+from zephon_async.io.formats import Measure, UnitSpan, find_format, pick_shards, reading, shards_among
 from zephon_async.io.hub import is_of_hub, list_hub
 from zephon_async.io.in_memory import tables_of_arrow, tables_of_rows
 from zephon_async.io.remote import LOCAL, list_url
@@ -243,7 +243,7 @@ def _store(path: str, options: Mapping[str, Any], form: str | None) -> Store:
     if is_url and not path.startswith(LOCAL):
         with Access() as access:
             if is_of_hub(path):
-                return list_hub(path, options, access, lambda names: holds_shards(names, form))
+                return list_hub(path, options, access, lambda names: shards_among(names, form))
             return list_url(path, options, access)
     if options:
         raise RecipeError(f"storage_options ({', '.join(options)}) are for URLs, and {path!r} is a path of this machine")

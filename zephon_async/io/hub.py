@@ -12,9 +12,10 @@ older one of its branch is named by its own commit: `@commit~parquet`.
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 from urllib.parse import quote, unquote
 
 from zephon_async.checks import hint, nearest
@@ -25,6 +26,7 @@ from zephon_async.io.remote import RemoteStore, list_url
 from zephon_async.io.stores import Object, scheme_name, scheme_of
 from zephon_async.io.stores.hub import NAME, REVISION, HubConnection, is_commit
 
+Usable: TypeAlias = Callable[[Iterable[str]], Set[str]]
 _SHORT = re.compile(
     rf"(?i:hf)://(?!(?:datasets|spaces|models|buckets)/)(?P<name>{NAME})"
     rf"(?P<at>@(?P<revision>{REVISION})?(?:~(?P<which>[^/]*))?)?(?P<rest>(?:/.*)?)"
@@ -39,8 +41,8 @@ def is_of_hub(url: str) -> bool:
     return scheme_name(url) == "hf"
 
 
-def list_hub(url: str, options: Mapping[str, Any], access: Access, usable: Callable[[Collection[str]], bool]) -> RemoteStore:
-    """The files that a URL stands for. usable: whether some of these names are shards of a format that is read.
+def list_hub(url: str, options: Mapping[str, Any], access: Access, usable: Usable) -> RemoteStore:
+    """The files that a URL stands for. usable: those of names that are shards of a format that is read.
 
     Raises `DatasetError` where there is nothing, with what there is, and `RecipeError` for a URL that cannot be meant.
     """
@@ -98,7 +100,7 @@ class _Resolution:
     asked: _Asked
     revision: str
     which: str | None
-    usable: Callable[[Collection[str]], bool]
+    usable: Usable
 
     def store(self) -> RemoteStore:
         if self.which == "parquet":
@@ -107,7 +109,8 @@ class _Resolution:
             raise self._error(f"the Hub converts its newest commit, and not {self.revision!r}: leave out the revision, or ~parquet")
         info = self.repository.info(self.revision or "main")
         commit = str(info["sha"])
-        configs = configs_of(info.get("cardData"))
+        with self._of_the_card():
+            configs = configs_of(info.get("cardData"))
         found = self._by_card(commit, configs) if configs else self._by_names(commit)
         if found is not None:
             return found
@@ -128,24 +131,22 @@ class _Resolution:
         split = self._split(config.name, config.patterns)
         for lead in leads(config, split):
             files |= self.repository.files(commit, lead)
-        names = matching(config, split, files)
+        with self._of_the_card():
+            names = matching(config, split, files)
         return self.repository.store(commit, files, names) if self.usable(names) else None
 
     def _by_names(self, commit: str) -> RemoteStore | None:
         files = self.repository.files(commit)
         config = self.asked.config or "default"
-        folders = {name.partition("/")[0] for name in files if "/" in name}
+        folders = {name.partition("/")[0] for name in self.usable(files) if "/" in name}
         if config == "default":
             return self._by_splits(commit, files, "default/" if config in folders else "")
         if config not in folders and self.usable(files):
-            self._config(["default", *sorted(folder for folder in folders if self._may_be_config(files, folder))], [])
+            self._config(["default", *sorted(folders)], [])
         return self._by_splits(commit, files, f"{config}/")
 
-    def _may_be_config(self, files: Collection[str], folder: str) -> bool:
-        return self.usable([name for name in files if name.startswith(f"{folder}/")])
-
     def _by_splits(self, commit: str, files: Mapping[str, Object], folder: str) -> RemoteStore | None:
-        splits = inferred((name for name in files if self.usable([name])), folder)
+        splits = inferred(self.usable(files), folder)
         if not splits:
             return None
         split = self._split(self.asked.config or "default", splits)
@@ -195,6 +196,13 @@ class _Resolution:
         if asked not in known:
             raise self._error(f"{config!r} has no split {asked!r}; its splits are {_listed(known)}{hint(asked, known)}")
         return asked
+
+    @contextmanager
+    def _of_the_card(self) -> Iterator[None]:
+        try:
+            yield
+        except DatasetError as error:
+            raise self._error(str(error)) from error.__cause__
 
     def _error(self, text: str) -> DatasetError:
         return DatasetError(f"{self.repository.url!r}: {text}")

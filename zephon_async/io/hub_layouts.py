@@ -44,6 +44,8 @@ def configs_of(card: object) -> dict[str, Config]:
         name = str(each.get("config_name", "default")) if isinstance(each, Mapping) else ""
         if not name or name in found:
             raise DatasetError(f"its card has a config that is {'named twice' if name else 'no table'}: {each!r:.80}")
+        if not _is_inside(each.get("data_dir") or ""):
+            raise DatasetError(f"its card has a data_dir of the config {name!r} that cannot be meant: {each['data_dir']!r:.80}")
         folder = "/".join(part for part in str(each.get("data_dir") or "").split("/") if part not in ("", "."))
         found[name] = Config(name, _patterns(name, each.get("data_files")), folder and f"{folder}/", bool(each.get("default")))
     return found
@@ -62,10 +64,15 @@ def _patterns(config: str, said: Any) -> Splits | None:
     for entry in entries:
         split, path = (entry.get("split"), entry.get("path")) if isinstance(entry, Mapping) else (None, None)
         paths = [path] if isinstance(path, str) else path
-        if not split or not isinstance(paths, list) or not all(isinstance(one, str) for one in paths) or str(split) in found:
+        if not split or not isinstance(paths, list) or not all(map(_is_inside, paths)) or str(split) in found:
             raise DatasetError(f"its card has data_files of the config {config!r} that cannot be meant: {entry!r:.80}")
         found[str(split)] = paths
     return found
+
+
+def _is_inside(pattern: object) -> bool:
+    """Whether a pattern is one, and leads to nothing outside of the repository."""
+    return isinstance(pattern, str) and ".." not in pattern.split("/")
 
 
 def leads(config: Config, split: str) -> list[str]:

@@ -125,12 +125,12 @@ def pick_shards(path: str, names: Iterable[str], form: str | None, explicit: boo
     return picked, found[picked]
 
 
-def holds_shards(names: Iterable[str], form: str | None) -> bool:
-    """Whether some of the files, by their names, are shards of a format that is known, or of the one that was said."""
+def shards_among(names: Iterable[str], form: str | None) -> set[str]:
+    """Those files that, by their names, are shards of a format that is known, or of the one that was said."""
     known, names = _endings(), set(names)
     if form is not None:
-        return bool(_said(names, form))
-    return any(_form_of(name, names, known) not in (None, *_LAST) for name in names)
+        return _said(names, form)
+    return {name for name in names if _form_of(name, names, known) not in (None, *_LAST)}
 
 
 def _said(names: Collection[str], form: str | None) -> set[str]:
