@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.system.fake_hub import fake_hub
 from tests.system.fake_s3 import FakeS3
 from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource
 
@@ -61,14 +62,17 @@ def test_its_code_for_object_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a-key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-secret")
     pq.write_table(pa.table({"text": ["a", "b", "c"]}), tmp_path / "part.parquet")
-    with FakeS3() as store:
+    with FakeS3() as store, fake_hub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.server.url)
+        hub.push("datasets/Salesforce/wikitext", {"wikitext-2-raw-v1/train.parquet": (tmp_path / "part.parquet").read_bytes()})
         store.put("web/deep/part.parquet", (tmp_path / "part.parquet").read_bytes())
         replaced = (("s3://corpora/", store.root), ("https://minio.example", store.url), ('"/scratch"', repr(str(tmp_path))))
         for written, here in (*replaced, ("200GB", "2MB")):
             assert written in stores
             stores = stores.replace(written, here)
-        first, second = stores.strip().splitlines()
+        first, of_hub, second = stores.strip().splitlines()
         named: dict[str, Any] = {"Dataset": Dataset, "Pipeline": Pipeline}
+        assert eval(of_hub, named).total() == 3
         for _ in range(2):
             named["source"] = StaticMixtureWorkSource([eval(first, named)], {"web": 1})
             with eval(second, named).batch(1) as pipeline:

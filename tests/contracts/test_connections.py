@@ -18,6 +18,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.fake_storage import FakeScheme, Storage
 from tests.system.azurite import PROGRAM, azurite
+from tests.system.fake_hub import fake_hub
 from tests.system.fake_s3 import FakeS3
 from tests.system.http_server import http_server
 from zephon_async.errors import RecipeError
@@ -114,6 +115,20 @@ def s3() -> Iterator[Place]:
         )
 
 
+@contextmanager
+def hub() -> Iterator[Place]:
+    name = "datasets/org/name"
+    with fake_hub(page=500) as server:
+
+        def put(key: str, body: bytes) -> None:
+            server.push(name, server.files(name) | {f"at/{key}": body})
+
+        def delete(key: str) -> None:
+            server.push(name, {path: body for path, body in server.files(name).items() if path != f"at/{key}"})
+
+        yield Place(f"hf://{name}@main/at/", put, delete, server.options)
+
+
 def cases(several: Mapping[str, Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
         "case", [pytest.param(case, id=name, marks=[pytest.mark.slow] * (name in SLOW)) for name, case in several.items()]
@@ -121,7 +136,7 @@ def cases(several: Mapping[str, Case]) -> pytest.MarkDecorator:
 
 
 SLOW = {"azure"}
-LISTING: dict[str, Case] = {"fake": fake, "memory": memory, "s3": s3}
+LISTING: dict[str, Case] = {"fake": fake, "memory": memory, "s3": s3, "hub": hub}
 if PROGRAM is not None and find_spec("adlfs") is not None:
     LISTING["azure"] = azure
 CASES: dict[str, Case] = {**LISTING, "http": http}

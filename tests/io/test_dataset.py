@@ -1,5 +1,6 @@
 """Datasets: which files a path stands for, what is said where it stands for none, and in-memory rows. Cases A12, A13 and B08."""
 
+import gzip
 import json
 import os
 import pickle
@@ -207,9 +208,23 @@ def test_what_is_said_where_there_is_nothing(tmp_path: Path) -> None:
     assert said(lambda: Dataset.from_path("d", here)) == f"dataset 'd': {here!r} holds no shard; known suffixes: {SUFFIXES}"
     files(tmp_path, "a.txt", "b.json", ".c.jsonl", "d/e.csv")
     ignored = f"dataset 'd': {here!r} holds no shard; known suffixes: {SUFFIXES}; ignored: 'a.txt', 'b.json', 'd/e.csv'"
-    assert said(lambda: Dataset.from_path("d", here)) == f"{ignored}{JSON}name it .jsonl"
+    assert said(lambda: Dataset.from_path("d", here)) == f"{ignored}{JSON}format='jsonl' reads it"
     nowhere = said(lambda: Dataset.from_path("d", "s4://bucket/x"))
     assert nowhere.startswith("dataset 'd': there is no storage 's4://'; did you mean 's3://'? known: ")
+
+
+def test_lines_may_be_named_json_where_that_is_said(tmp_path: Path) -> None:
+    files(tmp_path, "a.json", "c/d.JSON")
+    (tmp_path / "b.json.gz").write_bytes(gzip.compress(b'{"text": "b.json.gz"}\n'))
+    dataset = Dataset.from_path("d", tmp_path, format="jsonl")
+    assert (names(dataset), dataset.ignored) == (["a.json", "b.json.gz", "c/d.JSON"], ())
+    assert dataset.counts().tolist() == [1, 1, 1]
+    assert said(lambda: Dataset.from_path("d", tmp_path)).endswith(
+        f"ignored: 'a.json', 'b.json.gz', 'c/d.JSON'{JSON}format='jsonl' reads it"
+    )
+    files(tmp_path, "e.jsonl")  # beside which the others are said to be something else
+    assert Dataset.from_path("d", tmp_path).ignored == Dataset.from_path("d", tmp_path, format="jsonl").ignored
+    assert names(Dataset.from_path("d", tmp_path, format="jsonl")) == ["e.jsonl"]
 
 
 def test_two_formats(tmp_path: Path) -> None:

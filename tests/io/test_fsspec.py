@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry
-from huggingface_hub import HfApi, HfFileSystem
-from huggingface_hub.hf_api import RepoFile, RepoFolder
 
 from tests.contracts.test_connections import BODY, kind_of, listed, read
 from tests.made_files import Tree, blocking, coroutines
@@ -61,11 +59,6 @@ def fault_over(use: Callable[[Connection], Awaitable[object]]) -> Fault:
         ("gs://bucket//a", "gs://bucket/", "/a"),
         ("GS://bucket/a", "GS://bucket/", "a"),
         ("abfs://container@account.dfs.core.windows.net/a", "abfs://container@account.dfs.core.windows.net/", "a"),
-        ("hf://datasets/user/name/data/a.parquet", "hf://datasets/user/name/", "data/a.parquet"),
-        ("hf://datasets/user/name@main/a", "hf://datasets/user/name@main/", "a"),
-        ("hf://datasets/user/name@refs/convert/parquet/a/b", "hf://datasets/user/name@refs/convert/parquet/", "a/b"),
-        ("hf://datasets/user/name@refs%2Fpr%2F1/a", "hf://datasets/user/name@refs%2Fpr%2F1/", "a"),
-        ("hf://user/name/a@b", "hf://user/name/", "a@b"),
         ("hf://buckets/user/name/a", "hf://buckets/user/name/", "a"),
         ("memory://a/b", "memory://", "a/b"),
         ("memory:///a/b", "memory:///", "a/b"),
@@ -79,7 +72,19 @@ def test_what_one_connection_is_for(url: str, root: str, key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["gs://", "gs:///a", "az://", "hf://", "hf://user", "hf://datasets/user", "sftp://", "no url", "a::gs://b/c"]
+    "url",
+    [
+        "gs://",
+        "gs:///a",
+        "az://",
+        "hf://",
+        "hf://user",
+        "hf://buckets/user",
+        "hf://datasets/user/name",
+        "sftp://",
+        "no url",
+        "a::gs://b/c",
+    ],
 )
 def test_a_url_that_names_nothing_is_refused(url: str) -> None:
     with pytest.raises(RecipeError, match="names nothing to read"):
@@ -472,7 +477,6 @@ def test_a_server_that_cannot_be_reached_at_the_start_is_a_fault(made: Callable[
         ("gcs", "gcsfs", r"zephon-async\[gcs\]"),
         ("az", "adlfs", r"zephon-async\[azure\]"),
         ("abfs", "adlfs", r"zephon-async\[azure\]"),
-        ("hf", "huggingface_hub", r"zephon-async\[hf\]"),
         ("http", "fsspec.implementations.http", r"zephon-async\[http\]"),
         ("https", "fsspec.implementations.http", r"zephon-async\[http\]"),
         ("webdav", "webdav4", "Install webdav4"),
@@ -482,9 +486,8 @@ def test_a_library_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, s
     monkeypatch.delitem(_registry, scheme, raising=False)
     for name in [library, *(name for name in sys.modules if name.startswith(f"{library}."))]:
         monkeypatch.setitem(sys.modules, name, None)
-    url = {"hf": "hf://datasets/a/b/"}.get(scheme, f"{scheme}://bucket/")
     with pytest.raises(RecipeError, match=f"{scheme}:// needs a library that is not there: .*{says}"):
-        asyncio.run(find_scheme(scheme).open(url, {}, 1))
+        asyncio.run(find_scheme(scheme).open(f"{scheme}://bucket/", {}, 1))
 
 
 # file systems that are there
@@ -503,34 +506,3 @@ def test_memory_is_one_store_for_the_whole_process() -> None:
 
     assert [(key, one.size) for key, one in asyncio.run(main()).items()] == [("train.jsonl", 2)]
     files.rm_file("/train.jsonl")
-
-
-@pytest.mark.parametrize("revision", ["", "@main", "@refs/convert/parquet", "@refs%2Fconvert%2Fparquet", "@v1.0"])
-def test_a_repository_of_a_hub_is_listed(monkeypatch: pytest.MonkeyPatch, revision: str) -> None:
-    def tree(api: HfApi, repo_id: str, path_in_repo: str | None = None, **options: Any) -> list[Any]:
-        make_file: Any = RepoFile
-        make_folder: Any = RepoFolder
-        names = ("data/train-0", "data/train-1", "data/x/y", "README.md")
-        entries = [make_file(path=name, size=3, blobId="abc", oid="abc", type="file") for name in names]
-        entries += [make_folder(path=name, oid="d", type="directory") for name in ("data", "data/x")]
-        inside = [one for one in entries if not path_in_repo or one.path.startswith(f"{path_in_repo}/")]
-        if options.get("recursive"):
-            return inside
-        return [one for one in inside if "/" not in one.path.removeprefix(f"{path_in_repo}/" if path_in_repo else "")]
-
-    monkeypatch.setattr(HfApi, "list_repo_tree", tree)
-    monkeypatch.setattr(HfFileSystem, "_repo_and_revision_exist", lambda *arguments: (True, None))
-
-    async def main() -> list[list[str]]:
-        root, key = find_scheme("hf").split(f"hf://datasets/user/name{revision}/data/")
-        assert key == "data/"
-        connection = await find_scheme("hf").open(root, {"token": False}, 2)
-        try:
-            found = [await listed(connection, prefix) for prefix in ("", "data", "data/", "data/tr", "none")]
-            assert {one.tag for one in found[0].values()} == {"abc"}
-            return [sorted(objects) for objects in found]
-        finally:
-            await connection.close()
-
-    data = ["data/train-0", "data/train-1", "data/x/y"]
-    assert asyncio.run(main()) == [["README.md", *data], data, data, data[:2], []]

@@ -58,13 +58,15 @@ def test_an_unknown_scheme_is_refused_with_the_nearest_one(name: str, says: str)
         find_scheme(name)
 
 
-@pytest.mark.parametrize("name", ["gs", "gcs", "hf", "memory", "sftp", "webhdfs", "oss"])
+@pytest.mark.parametrize("name", ["gs", "gcs", "memory", "sftp", "webhdfs", "oss"])
 def test_what_fsspec_knows_is_known(name: str) -> None:
     assert find_scheme(name) is find_scheme("memory")
 
 
 def test_each_scheme_of_the_table_names_itself() -> None:
-    names = {"http": "HttpScheme", "https": "HttpScheme", "az": "AzureScheme", "abfs": "AzureScheme", "abfss": "AzureScheme"}
+    names = {"http": "HttpScheme", "https": "HttpScheme", "az": "AzureScheme", "abfs": "AzureScheme", "abfss": "AzureScheme"} | {
+        "hf": "HubScheme"
+    }
     assert {name: type(find_scheme(name)).__name__ for name in names} == names
 
 

@@ -24,6 +24,7 @@ class Request(NamedTuple):
     path: str
     headers: Mapping[str, str]
     """Names in lower case."""
+    body: bytes = b""
 
 
 class Hold:
@@ -166,7 +167,8 @@ async def _request(reader: asyncio.StreamReader) -> Request:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     method, path, _ = head[0].split(" ")
     pairs = (line.partition(":") for line in head[1:] if line)
-    return Request(method, path, {name.strip().lower(): value.strip() for name, _, value in pairs})
+    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    return Request(method, path, headers, await reader.readexactly(int(headers.get("content-length", "0"))))
 
 
 def strong_tag(body: bytes) -> str:

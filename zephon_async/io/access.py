@@ -14,7 +14,7 @@ import asyncio
 import atexit
 import threading
 from collections import OrderedDict
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -26,7 +26,7 @@ from zephon_async.forks import keep, tell_of_forks
 from zephon_async.io.cache import DiskCache, Entry, blocks, opened
 from zephon_async.io.gate import Need
 from zephon_async.io.storage_options import StorageOptions
-from zephon_async.io.stores import Fault, Kind, Object, scheme_of, shown
+from zephon_async.io.stores import Connection, Fault, Kind, Object, scheme_of, shown
 from zephon_async.io.transfer import Counted, Patience, Transfer
 from zephon_async.loops import SIGNALS_S, LoopThread, seen
 
@@ -159,6 +159,10 @@ class Access:
         """An object as it is now, waited for; None where there is none."""
         return self._waited(name, self._look(name, place, key))
 
+    def ask(self, name: str, place: Place, question: Callable[[Connection], Awaitable[T]]) -> T:
+        """What a small question to a storage gives, waited for."""
+        return self._waited(name, self._ask(name, place, question))
+
     def listing(self, name: str, place: Place, prefix: str) -> Sequence[Object]:
         """The objects whose keys begin with a prefix, waited for."""
         return self._waited(name, self._listing(name, place, prefix))
@@ -238,11 +242,14 @@ class Access:
     async def _listing(self, name: str, place: Place, prefix: str) -> Sequence[Object]:
         return await (await self._transfer(place)).pages(name, prefix)
 
+    async def _ask(self, name: str, place: Place, question: Callable[[Connection], Awaitable[T]]) -> T:
+        return await (await self._transfer(place)).ask(name, "", question)
+
     async def _look(self, name: str, place: Place, key: str) -> Object | None:
         try:
             return await (await self._transfer(place)).look(name, key)
         except ShardError as error:
-            if _kind_of(error) is not Kind.MISSING:
+            if not is_missing(error):
                 raise
         return None
 
@@ -334,6 +341,11 @@ class _Memory:
 def is_forbidden(error: ShardError) -> bool:
     """Whether credentials do not allow what failed. Some storages say so of what is not there to whoever may not list."""
     return _kind_of(error) is Kind.FORBIDDEN
+
+
+def is_missing(error: ShardError) -> bool:
+    """Whether what failed is not there."""
+    return _kind_of(error) is Kind.MISSING
 
 
 def _kind_of(error: ShardError) -> Kind | None:

@@ -20,6 +20,8 @@ def canonical(kind: pa.DataType) -> pa.DataType:
     """The one type that stands for all spellings of a type."""
     if T.is_dictionary(kind) or T.is_run_end_encoded(kind):
         return canonical(kind.value_type)
+    if isinstance(kind, pa.ExtensionType):  # of Python: it is only there where its library has been loaded
+        return canonical(kind.storage_type)
     if is_text(kind):
         return pa.large_string()
     if is_bytes(kind):
@@ -189,6 +191,8 @@ def _same_family(a: pa.DataType, b: pa.DataType) -> bool:
         return True
     if T.is_dictionary(a):
         return _same_family(a.value_type, b)
+    if isinstance(a, pa.ExtensionType):
+        return _same_family(a.storage_type, b)
     for family in (is_text, _is_binary, T.is_date, T.is_time, T.is_duration, T.is_decimal):
         if family(a) or family(b):
             return bool(family(a) and family(b))

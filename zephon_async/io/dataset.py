@@ -23,7 +23,8 @@ from zephon_async.io.access import Access
 from zephon_async.io.at_once import at_once
 from zephon_async.io.catalog import UNIT, Catalog, Shard
 from zephon_async.io.conform import canonical_field
-from zephon_async.io.formats import Measure, UnitSpan, find_format, pick_shards, reading
+from zephon_async.io.formats import Measure, UnitSpan, find_format, pick_shards, reading, shards_among
+from zephon_async.io.hub import is_of_hub, list_hub
 from zephon_async.io.in_memory import tables_of_arrow, tables_of_rows
 from zephon_async.io.remote import LOCAL, list_url
 from zephon_async.io.stores import LocalStore, MemoryStore, Source, Store
@@ -109,7 +110,7 @@ class Dataset:
         if not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options):
             raise RecipeError(f"dataset {name!r}: storage_options is a dict of settings by name, not {type(options).__name__}")
         try:
-            store = _store(text, options)
+            store = _store(text, options, format)
             picked, found = pick_shards(text, store.names, format, store.explicit)
             form = find_format(picked)
             indexes = {file for file in store.names if form.index and file.rpartition("/")[2] == form.index}
@@ -211,7 +212,8 @@ class Dataset:
         """What of it decides the data, as plain values: for the fingerprint. No roots and no times."""
         catalog = self.catalog(lenient=True)
         counts = self._counts().tolist() if catalog.measure == "rows" else [None] * len(self.shards)
-        return {
+        commit = {"commit": self.store.commit} if self.store.commit else {}
+        return commit | {
             "name": self.name,
             "format": self.format,
             "shards": [[shard.name, shard.size, rows] for shard, rows in zip(self.shards, counts, strict=True)],
@@ -273,11 +275,13 @@ def _in_bytes(name: str) -> bytes:
     return name.encode("utf-8", "surrogateescape")
 
 
-def _store(path: str, options: Mapping[str, Any]) -> Store:
+def _store(path: str, options: Mapping[str, Any], form: str | None) -> Store:
     """The files that a path or URL stands for."""
     is_url = "://" in path and not os.path.lexists(path)
     if is_url and not path.startswith(LOCAL):
         with Access() as access:
+            if is_of_hub(path):
+                return list_hub(path, options, access, lambda names: shards_among(names, form))
             return list_url(path, options, access)
     if options:
         raise RecipeError(f"storage_options ({', '.join(options)}) are for URLs, and {path!r} is a path of this machine")

@@ -89,6 +89,7 @@ class RemoteStore:
     objects: Mapping[str, Object] = field(repr=False)
     ignored: tuple[str, ...] = field(default=(), repr=False)
     explicit: bool = False
+    commit: str = ""
     remote: bool = field(default=True, init=False)
 
     @property

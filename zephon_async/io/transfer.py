@@ -107,10 +107,14 @@ class Transfer:
 
     async def look(self, where: str, key: str) -> Object:
         """One object as it is now."""
+        return await self.ask(where, key, lambda connection: connection.look(key))
 
-        async def once() -> Object:
+    async def ask(self, where: str, key: str, question: Callable[[Connection], Awaitable[T]]) -> T:
+        """What a small question gives. key: what it is about, for messages."""
+
+        async def once() -> T:
             self.counted.requests += 1
-            return await self.connection.look(key)
+            return await question(self.connection)
 
         return await self.persist(where, key, once, (0,), lambda: 0)
 

@@ -15,7 +15,18 @@ from zephon_async.errors import DatasetError, RecipeError
 from zephon_async.io.formats.base import Decoded, Decoder, Format, Measure, UnitSpan, reading
 from zephon_async.io.formats.inflate import COMPRESSED, with_compressed
 
-__all__ = ["Decoded", "Decoder", "Format", "Measure", "UnitSpan", "beside_name", "find_format", "pick_shards", "reading"]
+__all__ = [
+    "Decoded",
+    "Decoder",
+    "Format",
+    "Measure",
+    "UnitSpan",
+    "beside_name",
+    "find_format",
+    "holds_shards",
+    "pick_shards",
+    "reading",
+]
 
 _WHERE = "zephon_async.io.formats."
 _TABLE = {  # name: (module, in which the format is FORMAT; suffixes; a file that lies beside every shard, see `Format.beside`)
@@ -90,10 +101,11 @@ def pick_shards(path: str, names: Iterable[str], form: str | None, explicit: boo
     if form is not None and not find_format(form).suffixes:
         raise _unknown(form)
     known, names = _endings(), set(names)
+    said = _said(names, form)
     found: dict[str, list[str]] = {}
     unknown = []
     for name in names:
-        if (its := form if form is not None and _may_be(name, form) else _form_of(name, names, known)) is None:
+        if (its := form if name in said else _form_of(name, names, known)) is None:
             unknown.append(name)
         else:
             found.setdefault(its, []).append(name)
@@ -110,15 +122,25 @@ def pick_shards(path: str, names: Iterable[str], form: str | None, explicit: boo
     picked = form if form is not None else next(iter(found), "")
     if picked not in found:
         wanted = f"no shard of the format {form!r}" if form else "no shard"
-        raise DatasetError(
-            f"{path!r} holds {wanted}; known suffixes: {_listed(known)}{_seen(unknown, found)}{_hints(unknown, explicit)}"
-        )
+        raise DatasetError(f"{path!r} holds {wanted}; known suffixes: {_listed(known)}{_seen(unknown, found)}{_hints(unknown)}")
     return picked, found[picked]
 
 
-def _may_be(name: str, form: str) -> bool:
-    """Whether a file, by its suffix, may be a shard of a format that was said."""
-    return name.lower().endswith(tuple(find_format(form).suffixes))
+def shards_among(names: Iterable[str], form: str | None) -> set[str]:
+    """Those files that, by their names, are shards of a format that is known, or of the one that was said."""
+    known, names = _endings(), set(names)
+    if form is not None:
+        return _said(names, form)
+    return {name for name in names if _form_of(name, names, known) not in (None, *_LAST)}
+
+
+def _said(names: Collection[str], form: str | None) -> set[str]:
+    """Those files that, by their suffixes, may be shards of a format that was said."""
+    if form is None:
+        return set()
+    suffixes, loose = find_format(form).suffixes, find_format(form).loose_suffixes
+    found = {name for name in names if name.lower().endswith(suffixes)}
+    return found or {name for name in names if name.lower().endswith(loose)}
 
 
 def _listed(suffixes: Collection[str]) -> str:
@@ -132,15 +154,15 @@ def _is_closed(name: str, form: str) -> bool:
     return compressed is not None and not any(suffix.endswith(compressed) for suffix in find_format(form).suffixes)
 
 
-def _hints(unknown: list[str], explicit: bool) -> str:
+def _hints(unknown: list[str]) -> str:
     """What to do about files that are there and not read."""
     hints = ""
-    if any(name.rpartition("/")[2] == "index.json" for name in unknown):
+    json = [name for name in unknown if name.lower().endswith(with_compressed(".json"))]
+    if any(name.rpartition("/")[2] == "index.json" for name in json):
         hints += "; index.json is there, but no shard that it should name: it is broken, or they are gone"
-    elif any(name.lower().endswith(".json") for name in unknown):
-        how = "format='jsonl' reads it" if explicit else "name it .jsonl"
-        hints += f"; if a .json file is one JSON object a line, {how}"
-    if any(name.lower().endswith(_COMPRESSED) for name in unknown):
+    elif json:
+        hints += "; if a .json file is one JSON object a line, format='jsonl' reads it"
+    if any(name.lower().endswith(_COMPRESSED) for name in {*unknown}.difference(json)):
         hints += _NOT_UNPACKED
     return hints
 

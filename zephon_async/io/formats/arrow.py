@@ -8,7 +8,7 @@ Layout of a message: https://arrow.apache.org/docs/format/Columnar.html#encapsul
 """
 
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pyarrow.ipc
 from zephon_async.errors import ShardError
 from zephon_async.io.catalog import IN_ORDER
 from zephon_async.io.conform import batch_of, conform
+from zephon_async.io.formats.arrow_folders import STATE, pick
 from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, check_columns, looked, rows_of, rows_per_block, span_of
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source, SourceFile
@@ -124,6 +125,10 @@ class ArrowFormat(Format):
     name = "arrow"
     suffixes = (".arrow", ".ipc", ".feather")
     typed = True
+    index = STATE
+
+    def shards(self, names: Sequence[str], read: Callable[[str], bytes]) -> Sequence[str]:
+        return pick(names, read)
 
     def measure(self, total_bytes: int) -> Measure:
         return "rows"

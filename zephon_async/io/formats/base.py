@@ -84,6 +84,11 @@ class Format(Protocol):
         """Of the names of its shards, in lower case."""
 
     @property
+    def loose_suffixes(self) -> tuple[str, ...]:
+        """Of names that are its shards only where the format is said and no name has one of its suffixes."""
+        return ()
+
+    @property
     def typed(self) -> bool:
         """Whether its shards say themselves of which types their columns are."""
 

@@ -61,6 +61,7 @@ class JsonlFormat(Format):
 
     name = "jsonl"
     suffixes = with_compressed(".jsonl", ".ndjson")
+    loose_suffixes = with_compressed(".json")
     typed = False
 
     def measure(self, total_bytes: int) -> Measure:

@@ -42,6 +42,7 @@ _TABLE = {  # scheme: module, in which it is SCHEME
     "abfs": "zephon_async.io.stores.azure",
     "abfss": "zephon_async.io.stores.azure",
     "az": "zephon_async.io.stores.azure",
+    "hf": "zephon_async.io.stores.hub",
     "http": "zephon_async.io.stores.http",
     "https": "zephon_async.io.stores.http",
     "s3": "zephon_async.io.stores.s3",

@@ -60,6 +60,10 @@ class Store(Protocol):
     def explicit(self) -> bool:
         """Whether the one file was named itself, so that its suffix need not be known."""
 
+    @property
+    def commit(self) -> str:
+        """Which version of all the files this is, where that can be said for ever: then it is part of the recipe. Else ""."""
+
     def shard(self, name: str) -> Shard:
         """Size and tag of a file, now."""
 

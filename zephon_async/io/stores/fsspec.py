@@ -1,4 +1,4 @@
-"""Every storage that fsspec has a file system for, but those with a connection of their own here: gs, hf, memory, sftp, ...
+"""Every storage that fsspec has a file system for, but those with a connection of their own here: gs, memory, sftp, hf buckets, ...
 
 Takes URLs `scheme://bucket/key`, gives a `Connection` over the file system of the scheme: its coroutines where it has them, else
 its blocking calls on threads. A file system is made for one connection alone, outside of fsspec's cache of instances and without a
@@ -40,12 +40,12 @@ Info = Mapping[str, Any]
 
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+._-]*)://(?P<rest>.*)", re.DOTALL | re.IGNORECASE)
 _ROOTS = {  # what of the rest one connection is for; the others: all up to the first slash
-    "hf": re.compile(r"(?:(?:datasets|spaces|models|buckets)/)?+[^/@]+/[^/@]+(?:@(?:refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/|$)"),
+    "hf": re.compile(r"buckets/[^/@]+/[^/@]+(?:/|$)"),
     "memory": re.compile(r"/*"),
     **dict.fromkeys(("abfs", "abfss", "az", "gcs", "gs"), re.compile(r"[^/]+(?:/|$)")),
 }
 _ANY_ROOT = re.compile(r"[^/]+(?:/|$)|/+")
-_NEEDED = {"hf": "hf://datasets/user/name/"}
+_NEEDED = {"hf": "hf://buckets/user/name/"}
 _TAGS = (
     "generation",  # of gs: its etag changes with the metadata too
     "ETag", "etag", "e_tag", "blob_id", "xet_hash", "sha", "sha256", "checksum", "md5", "md5Hash", "content_md5", "Content-MD5",
@@ -196,8 +196,6 @@ class FsspecConnection:
             return ""
         if self._home in ("", "/"):
             return name.lstrip("/")
-        if self._scheme == "hf":  # it may write the revision in another way
-            return SCHEME.split(f"hf://{name}")[1]
         raise Fault(Kind.REFUSED, f"{self._home!r} lists {name!r}, which is not in it")
 
     def _path(self, key: str) -> str:

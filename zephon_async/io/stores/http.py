@@ -35,7 +35,7 @@ _BARE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 _RANGE = re.compile(r"bytes\s+(?:(\d+)-(\d+)|\*)/(\d+|\*)", re.IGNORECASE)
 _IS_DATE = re.compile(r"[A-Z][a-z]{2,8}, ")
 _TRY_TO_GET = {400, 403, 405, 406, 501}  # answers to HEAD of servers, and of signed URLs, that know no HEAD
-_CONNECT_S, _SILENCE_S = 30.0, 60.0
+CONNECT_S, SILENCE_S = 30.0, 60.0
 _ERROR_BYTES = 1_000
 
 
@@ -57,7 +57,7 @@ class HttpScheme:
         check_options(scheme, kind, options, requests)
         own = {"asynchronous", "loop", "skip_instance_cache", "use_listings_cache", "client_kwargs"}
         given = {name: value for name, value in options.items() if name not in own}
-        session: dict[str, Any] = {"timeout": aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=_SILENCE_S)}
+        session: dict[str, Any] = {"timeout": aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)}
         try:
             session |= {"auto_decompress": False, **(options.get("client_kwargs") or {})}
             if "connector" not in session:
@@ -108,7 +108,7 @@ class HttpConnection:
             if answer.status == 200 and size:
                 return Object(key, size, tag)
             if answer.status != 200 and answer.status not in _TRY_TO_GET:
-                raise await _refusal(answer)
+                raise await self._refusal(answer)
             is_empty = answer.status == 200 and size == 0
         # no size, or none to speak of: some servers say 0 to each HEAD
         async with await self._ask("GET", key, Range="bytes=0-0") as answer:
@@ -116,7 +116,7 @@ class HttpConnection:
             if answer.status == 416 and is_empty:
                 return Object(key, 0, tag)
             if answer.status not in (200, 206) and not (answer.status == 416 and size == 0):
-                raise await _refusal(answer)
+                raise await self._refusal(answer)
             answer.close()
             if size is None:
                 raise Fault(Kind.REFUSED, "the server does not tell the size of the file")
@@ -126,8 +126,8 @@ class HttpConnection:
         condition = {"If-Match": tag} if tag.startswith('"') else {}
         async with await self._ask("GET", key, Range=f"bytes={offset}-{offset + length - 1}", **condition) as answer:
             if answer.status not in (200, 206):
-                raise await _refusal(answer)
-            _compare(answer, tag)
+                raise await self._refusal(answer)
+            self._compare(answer, tag)
             skip, given, fault = _before(answer, offset, length), 0, None
             while given < length and fault is None:
                 piece, fault = await _next(answer)
@@ -144,16 +144,34 @@ class HttpConnection:
     async def close(self) -> None:
         await self._session.close()
 
-    async def _ask(self, method: str, key: str, **headers: str) -> "ClientResponse":
+    async def _ask(self, method: str, key: str, body: object = None, **headers: str) -> "ClientResponse":
+        """body: sent as JSON."""
         url = self._url(self._root + self._quoted(key))
         headers = {**dict(self._options.get("headers") or {}), "Accept-Encoding": "identity", **headers}
         try:
-            return await self._session.request(method, url, **{**self._options, "headers": headers})
+            return await self._session.request(method, url, **{"json": body, **self._options, "headers": headers})
         except Exception as error:
             raise fault_of(error) from error
 
     def _quoted(self, key: str) -> str:
         return key if self._as_is else quote(_BARE_PERCENT.sub("%25", key), safe=_MAY_STAND)
+
+    def _compare(self, answer: "ClientResponse", tag: str) -> None:
+        """Raises a `CHANGED` fault where an answer is of another file than the tag."""
+        seen = answer.headers.get("Last-Modified" if _IS_DATE.match(tag) else "ETag", "")
+        if tag and seen and seen.removeprefix("W/") != tag.removeprefix("W/"):
+            raise Fault(Kind.CHANGED, f"its tag was {tag} and is {seen}")
+
+    async def _refusal(self, answer: "ClientResponse") -> Fault:
+        """The fault of an answer that is not what was asked for, with what its body says."""
+        said = answer.reason or ""
+        if "Location" in answer.headers:
+            said = f"{said}, go to {answer.headers['Location']}"
+        with suppress(Exception):
+            if "html" not in answer.content_type and (body := await answer.content.read(_ERROR_BYTES)):
+                said = f"{said}: {' '.join(body.decode(errors='replace').split())}"
+        answer.close()
+        return fault_of_status(answer.status, said, answer.headers)
 
 
 def _before(answer: "ClientResponse", offset: int, length: int) -> int:
@@ -175,12 +193,6 @@ def _before(answer: "ClientResponse", offset: int, length: int) -> int:
     return offset - first
 
 
-def _compare(answer: "ClientResponse", tag: str) -> None:
-    seen = answer.headers.get("Last-Modified" if _IS_DATE.match(tag) else "ETag", "")
-    if tag and seen and seen.removeprefix("W/") != tag.removeprefix("W/"):
-        raise Fault(Kind.CHANGED, f"its tag was {tag} and is {seen}")
-
-
 async def _next(answer: "ClientResponse") -> tuple[bytes, str | None]:
     """The bytes that come next, and, when no more will come, why."""
     try:
@@ -191,18 +203,6 @@ async def _next(answer: "ClientResponse") -> tuple[bytes, str | None]:
             return answer.content._read_nowait(-1), f" ({fault_of(error)})"
         return b"", f" ({fault_of(error)})"
     return piece, None if piece else ""
-
-
-async def _refusal(answer: "ClientResponse") -> Fault:
-    """The fault of an answer that is not what was asked for, with what its body says."""
-    said = answer.reason or ""
-    if "Location" in answer.headers:
-        said = f"{said}, go to {answer.headers['Location']}"
-    with suppress(Exception):
-        if "html" not in answer.content_type and (body := await answer.content.read(_ERROR_BYTES)):
-            said = f"{said}: {' '.join(body.decode(errors='replace').split())}"
-    answer.close()
-    return fault_of_status(answer.status, said, answer.headers)
 
 
 def _length(answer: "ClientResponse") -> int | None:

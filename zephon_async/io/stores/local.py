@@ -73,7 +73,7 @@ class LocalSource:
 class LocalStore:
     """The files that a path stands for. They are listed when it is made."""
 
-    remote = False
+    remote, commit = False, ""
 
     def __init__(self, path: str) -> None:
         """Raises `DatasetError` where there is nothing, or where a folder cannot be listed."""

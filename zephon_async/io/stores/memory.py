@@ -34,6 +34,7 @@ class MemoryStore:
     remote: bool = field(default=False, init=False)
     ignored: tuple[str, ...] = field(default=(), init=False)
     explicit: bool = field(default=True, init=False)
+    commit: str = field(default="", init=False)
 
     @property
     def names(self) -> tuple[str, ...]:
