@@ -21,7 +21,7 @@ from zephon_async.io import Dataset, InMemoryShard
 from zephon_async.kinds import json_field
 
 CASES = Path(__file__).parent.parent / "cases"
-SUFFIXES = ".arrow .feather .ipc .jsonl .ndjson .parquet .pq, behind those of lines also .gz .zst .zstd .bz2 .xz"
+SUFFIXES = ".arrow .feather .ipc .jsonl .ndjson .parquet .pq .tar .tgz, behind those of lines and .tar also .gz .zst .zstd .bz2 .xz"
 
 
 def files(folder: Path, *names: str) -> None:
@@ -171,7 +171,7 @@ def test_a_name_that_is_not_utf_8(tmp_path: Path) -> None:
 
 
 JSON = "; if a .json file is one JSON object a line, "
-COMPRESSED = "; a file that is compressed as a whole is only read where it is lines: unpack it"
+COMPRESSED = "; a file that is compressed as a whole is only read where it is lines or a tar: unpack it"
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_two_formats(tmp_path: Path) -> None:
 
 def test_a_format_that_there_is_not(tmp_path: Path) -> None:
     files(tmp_path, "a.txt")
-    known = "known: arrow, jsonl, parquet"
+    known = "known: arrow, jsonl, parquet, webdataset"
     for wrong, near in (("json", "jsonl"), ("Parquet", "parquet"), (".pq", "parquet"), ("ipc", "arrow")):
         right = f"dataset 'd': there is no format {wrong!r}; did you mean {near!r}? {known}"
         assert said(lambda wrong=wrong: Dataset.from_path("d", tmp_path / "a.txt", format=wrong)) == right

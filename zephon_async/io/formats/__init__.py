@@ -22,13 +22,14 @@ _TABLE = {  # name: (module, in which the format is FORMAT; suffixes; a file tha
     "jsonl": (f"{_WHERE}jsonl", with_compressed(".jsonl", ".ndjson"), ""),
     "parquet": (f"{_WHERE}parquet", (".parquet", ".pq"), ""),
     "arrow": (f"{_WHERE}arrow", (".arrow", ".ipc", ".feather"), ""),
+    "webdataset": (f"{_WHERE}webdataset", (*with_compressed(".tar"), ".tgz"), ""),
     "memory": (f"{_WHERE}memory", (), ""),
 }
 _LAST = frozenset({"text"})  # where there is another format, these are its README and licence
 
 
 _COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".lz4", ".br", ".zip", ".tgz")
-_NOT_UNPACKED = "; a file that is compressed as a whole is only read where it is lines: unpack it"
+_NOT_UNPACKED = "; a file that is compressed as a whole is only read where it is lines or a tar: unpack it"
 
 
 @lru_cache(maxsize=1)
@@ -122,7 +123,7 @@ def _may_be(name: str, form: str) -> bool:
 
 def _listed(suffixes: Iterable[str]) -> str:
     plain = sorted(suffix for suffix in suffixes if not suffix.endswith(COMPRESSED))
-    return f"{' '.join(plain)}, behind those of lines also {' '.join(COMPRESSED)}"
+    return f"{' '.join(plain)}, behind those of lines and .tar also {' '.join(COMPRESSED)}"
 
 
 def _is_closed(name: str, form: str) -> bool:
