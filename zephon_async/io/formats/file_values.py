@@ -47,21 +47,9 @@ def field_of(column: str, values: Values) -> pa.Field:
     return pa.field(column, npy_type(values) if kind == _ARRAY else pa.large_binary())
 
 
-def keys_of(keys: Sequence[str]) -> tuple[pa.Array, Bad]:
-    """Keys as a column. Bytes in them that are no UTF-8 are surrogates."""
-    try:
-        return pa.array(keys, pa.large_string()), {}
-    except UnicodeEncodeError:
-        bad = {row: f"{key!r} is not UTF-8" for row, key in enumerate(keys) if not _is_sound(key)}
-        return pa.array([None if row in bad else key for row, key in enumerate(keys)], pa.large_string()), bad
-
-
-def _is_sound(key: str) -> bool:
-    try:
-        key.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def keys_of(keys: Sequence[bytes]) -> tuple[pa.Array, Bad]:
+    """Keys as a column, which may not be UTF-8."""
+    return _joined(range(len(keys)), keys, len(keys), pa.large_string()), {}
 
 
 def column_of(field: pa.Field, rows: Sequence[int], values: Values, length: int) -> tuple[pa.Array, Bad]:

@@ -89,10 +89,10 @@ class _Unpacked:
 
 
 class Run:
-    """Files in a run of bytes. next: the number of the first one that is not taken. text: the bytes, from `base` on."""
+    """Files in a run of bytes that were not taken yet. text: the bytes, from `base` on, where the places of the files begin."""
 
     def __init__(self, text: bytes | memoryview, base: int, members: list[Member]) -> None:
-        self.text, self.base, self.members, self.next = text, base, members, 0
+        self.text, self.base, self.members = text, base, members
 
 
 class TarScan:
@@ -101,7 +101,7 @@ class TarScan:
     wanted: whether the content of a file is, by its name. start: the byte of the header that it begins with.
     """
 
-    def __init__(self, source: Source, codec: Codec | None, wanted: Callable[[str], bool], start: int = 0) -> None:
+    def __init__(self, source: Source, codec: Codec | None, wanted: Callable[[bytes], bool], start: int = 0) -> None:
         self.at = 0
         self.run = Run(b"", 0, [])
         self.over = False  # whether it is the last run
@@ -134,11 +134,12 @@ class TarScan:
         self._text, self._base = self._bytes.take(place, kept, self._need, gap), place
         if len(self._text) < self._need:
             raise self._cut(place)
-        members, self._place, self._need, pending, self._error = walk(self._where, self._text, place)
+        members, at, self._need, pending, self._error = walk(self._where, self._text, place)
+        self._place = place + at
         self.run = Run(self._text, place, members)
         if pending is not None and not self._wanted(pending[1]):
             members.append(pending)
-            self._place, self._need = pending[2] + padded(pending[3] - pending[2]), BLOCK
+            self._place, self._need = place + pending[2] + padded(pending[3] - pending[2]), BLOCK
         if not self._need and self._error is None:
             self._check_rest()
             self.over = True

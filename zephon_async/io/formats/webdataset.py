@@ -29,7 +29,7 @@ from zephon_async.io.conform import conform
 from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, rows_per_block, span_of
 from zephon_async.io.formats.file_values import column_of, field_of, keys_of, needs_values
 from zephon_async.io.formats.inflate import Codec, codec_of, with_compressed
-from zephon_async.io.formats.samples import ANY, KEY, Samples, split
+from zephon_async.io.formats.samples import ANY, KEY, Samples, column_name, split
 from zephon_async.io.formats.tar import walk
 from zephon_async.io.formats.tar_scan import Run, TarScan
 from zephon_async.io.pool import Pool
@@ -83,7 +83,7 @@ class WebDatasetFormat(Format):
 
 def _scan(source: Source, wanted: Callable[[str], bool]) -> TarScan:
     """A shard from its start on. wanted: whether a column is."""
-    return TarScan(source, _codec(source), lambda name: wanted(split(name)[1]))
+    return TarScan(source, _codec(source), lambda name: wanted(column_name(split(name)[1])))
 
 
 def _counted(source: Source) -> tuple[npt.NDArray[np.int64], int]:
@@ -103,7 +103,7 @@ def _alone(source: Source, unit: Any, wanted: Callable[[str], bool]) -> Samples:
     if walked.error is not None:
         raise walked.error
     samples.take(Run(text, start, walked.members))
-    if walked.at != stop or len(samples.starts) != unit["length"]:
+    if start + walked.at != stop or len(samples.starts) != unit["length"]:
         raise ShardError(f"{source.where}: its bytes {start:,} to {stop:,} are not those that were counted; start again")
     return samples
 
@@ -171,7 +171,8 @@ class WebDatasetDecoder:
             return f"the sample at byte {row:,} of what comes out of it"
         scan = TarScan(source, None, lambda name: False, row)
         scan.more()
-        return f"sample {split(scan.run.members[0][1])[0]!r} (byte {row:,})"
+        key, _ = split(scan.run.members[0][1])
+        return f"sample {key.decode('utf-8', 'backslashreplace')!r} (byte {row:,})"
 
 
 def _nothing(column: str) -> bool:
