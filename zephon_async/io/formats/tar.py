@@ -14,8 +14,6 @@ from struct import Struct
 from typing import NamedTuple, TypeAlias
 from zlib import adler32
 
-import numpy as np
-
 from zephon_async.errors import ShardError
 
 BLOCK = 512
@@ -31,6 +29,7 @@ _FILES, _WITHOUT_CONTENT = (b"0", b"\0", b"7"), (b"1", b"2", b"3", b"4", b"5", b
 _LONG_NAME, _LONG_LINK, _ALL, _PAX = b"L", b"K", b"g", (b"x", b"X")
 _MOST_EXTENDED = 1 << 20  # bytes of a long name, or of a pax header
 _CHARSETS = (b"", b"BINARY", b"ISO-IR 10646 2000 UTF-8")
+_ADLER = 65_521  # what the sums in Adler-32 are taken by
 _REFUSED = {b"S": "is a sparse file", b"M": "goes on from another volume"}
 
 
@@ -67,7 +66,7 @@ def padded(size: int) -> int:
 def walk(where: str, text: bytes | memoryview, base: int) -> Walked:
     """Go from header to header. The text is that of the archive from its byte `base` on, where a header begins."""
     members: list[Member] = []
-    known: dict[bytes, int] = {}  # what the lower half of Adler-32 is of a header with a checksum that is right
+    known: dict[bytes, int] = {}  # by checksums: see `_expected`
     end, at, start, said = len(text), 0, 0, _NOTHING
     need, pending, error = 0, None, None
     while True:
@@ -79,10 +78,10 @@ def walk(where: str, text: bytes | memoryview, base: int) -> Walked:
             need, error = _trailer(where, text, base, at, start)
             break
         if (low := adler32(text[at : at + BLOCK]) & 0xFFFF) != known.get(check):
-            if _is_wrong(bytes(text[at : at + BLOCK])):
+            known[check] = _expected(check)
+            if low != known[check] and _is_wrong(text[at : at + BLOCK]):
                 start, error = at, _broken(where, base + at)
                 break
-            known[check] = low
         try:
             size = int(digits.partition(b"\0")[0], 8)
         except ValueError:
@@ -191,18 +190,22 @@ def _records(content: bytes) -> Mapping[bytes, bytes]:
     return records
 
 
-def _is_wrong(header: bytes) -> bool:
-    """Whether the checksum is wrong: the sum of all bytes, its own being spaces. Some writers summed signed ones.
+def _expected(check: bytes) -> int:
+    """The lower half of Adler-32 of a header with a checksum, which is the sum of its bytes; -1 where it is no number.
 
-    Most headers are spared this: the lower half of Adler-32 is a sum of bytes as well, and is made a hundred times as quickly.
+    A checksum is the sum of all bytes, its own being spaces. Nothing else in Python is as quick at a sum of bytes.
     """
     try:
-        stated = int(header[_CHECKSUM].partition(b"\0")[0], 8)
+        stated = int(check.partition(b"\0")[0], 8)
     except ValueError:
-        return True
-    each = np.frombuffer(header, np.uint8).copy()
-    each[_CHECKSUM] = ord(" ")
-    return stated not in (int(each.sum(dtype=np.int64)), int(each.view(np.int8).sum(dtype=np.int64)))
+        return -1
+    return (1 + stated - len(check) * ord(" ") + sum(check)) % _ADLER
+
+
+def _is_wrong(header: bytes | memoryview) -> bool:
+    """Whether a header has a wrong checksum. Some writers summed signed bytes."""
+    negative = sum(byte > 127 for byte in header)
+    return _expected(bytes(header[_CHECKSUM])) != (adler32(header) - 256 * negative) % _ADLER
 
 
 def _broken(where: str, at: int) -> ShardError:
