@@ -109,7 +109,7 @@ def _json(rows: Sequence[int], values: Values, length: int) -> tuple[pa.Array, B
         if text != _NULL:
             texts.append(text)
             places.append(row)
-    made = _joined(places, list(map(memoryview, texts)), length, pa.large_string())
+    made = _joined(places, [memoryview(text) for text in texts], length, pa.large_string())
     for row in _too_deep(made):
         bad.setdefault(row, TOO_DEEP)
     return made, bad

@@ -1,7 +1,7 @@
 """Arrays in NumPy's format as Arrow values: a number, or lists in lists, one for each dimension.
 
-Booleans, whole numbers and floats of any byte order are read. What else an array can hold, structures, texts, and objects, which are
-pickles, is not.
+Booleans, whole numbers and floats of any byte order are read. What else an array can hold, structures, texts, and objects, which
+are pickles, is not.
 
 Layout: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 

@@ -57,7 +57,7 @@ class Samples:
         return self._columns[column][1] or [] if column in self._columns else []
 
     def take(self, run: Run, stop: int = ANY, most: int = ANY) -> bool:
-        """Take files until a row begins at byte `stop` or behind it, or there are `most` rows and one more begins; whether one did."""
+        """Take files until a row begins at byte `stop` or behind it, or behind `most` rows; whether one did."""
         keys, starts, written = self.keys, self.starts, self._written
         view, base = memoryview(run.text), run.base
         current, row = keys[-1] if keys else b"", len(keys) - 1

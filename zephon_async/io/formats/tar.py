@@ -9,7 +9,7 @@ Layout: https://www.gnu.org/software/tar/manual/html_node/Standard.html and POSI
 Threads: functions of their arguments.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 from zlib import adler32
@@ -36,9 +36,9 @@ _REFUSED = {b"S": "is a sparse file", b"M": "goes on from another volume"}
 class Walked(NamedTuple):
     """What the headers in a run of bytes say.
 
-    All places are in the run. members: files that lie in it whole. at: where the first header begins that is not done with; need: how many bytes must be there
-    from it on to go on, 0 where the archive ends there. pending: the file that begins there, where only its content is not there
-    whole. error: what is wrong there.
+    All places are in the run. members: files that lie in it whole. at: where the first header begins that is not done with; need:
+    how many bytes must be there from it on to go on, 0 where the archive ends there. pending: the file that begins there, where
+    only its content is not there whole. error: what is wrong there.
     """
 
     members: list[Member]
@@ -138,9 +138,7 @@ def _trailer(where: str, text: bytes | memoryview, base: int, at: int, start: in
     if len(second) < BLOCK:
         return 2 * BLOCK, None
     if second != _ZEROS:
-        return 0, ShardError(
-            f"{where}: there is one block of zeros at byte {base + at:,}, and two end a tar; the shard is broken, or was overwritten"
-        )
+        return 0, ShardError(f"{where}: there is one block of zeros at byte {base + at:,}, and two end a tar; the shard is broken")
     return 0, None
 
 
@@ -205,7 +203,7 @@ def _expected(check: bytes) -> int:
 def _is_wrong(header: bytes | memoryview) -> bool:
     """Whether a header has a wrong checksum. Some writers summed signed bytes."""
     negative = sum(byte > 127 for byte in header)
-    return _expected(bytes(header[_CHECKSUM])) != (adler32(header) - 256 * negative) % _ADLER
+    return _expected(bytes(header[_CHECKSUM])) != ((adler32(header) & 0xFFFF) - 256 * negative) % _ADLER
 
 
 def _broken(where: str, at: int) -> ShardError:

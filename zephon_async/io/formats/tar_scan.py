@@ -15,7 +15,9 @@ from zephon_async.io.formats.tar import BLOCK, Member, padded, walk
 from zephon_async.io.stores import Source
 
 _RUN, _RUN_FAR = 1 << 20, 4 << 20  # bytes that are read at once, of shards at hand and of those that are far away
-_SHORT = 1 << 16  # bytes that are read at once where what lies between is longer than a run, and that are rather read twice than copied
+_SHORT = (
+    1 << 16
+)  # bytes that are read at once where what lies between is longer than a run, and that are rather read twice than copied
 MOST_UNPACKED = 2 << 30  # bytes of a file of a compressed shard
 
 

@@ -56,7 +56,7 @@ class WebDatasetFormat(Format):
         return "rows" if total_bytes < COUNTED_BYTES else "bytes"
 
     def units(self, source: Source, measure: Measure, unit_bytes: int, block_bytes: int) -> Sequence[UnitSpan]:
-        if measure == "bytes":
+        if measure == "bytes" and source.size:
             return [UnitSpan(0, source.size, 0, source.size, min(block_bytes, unit_bytes), FROM_START)]
         starts, end = _counted(source)
         if _codec(source) is not None:
@@ -74,11 +74,17 @@ class WebDatasetFormat(Format):
             samples = _alone(source, unit, wanted)
         else:
             samples, _ = _next(_scan(source, wanted), unit, wanted)
-        fields = [pa.field(KEY, pa.large_string()), *(field_of(name, samples.values(name)) for name in samples.columns)]
+        names = [name for name in samples.columns if _is_sound(name)]
+        fields = [pa.field(KEY, pa.large_string()), *(field_of(name, samples.values(name)) for name in names)]
         return pa.schema([field for field in fields if columns is None or field.name in columns])
 
     def decoder(self, schema: pa.Schema, required: Collection[str], pool: Pool) -> "WebDatasetDecoder":
         return WebDatasetDecoder(schema, pool)
+
+
+def _is_sound(column: str) -> bool:
+    """Whether a column has a name that is UTF-8; another one cannot be asked for."""
+    return not any("\ud800" <= char <= "\udfff" for char in column)
 
 
 def _scan(source: Source, wanted: Callable[[str], bool]) -> TarScan:
@@ -111,10 +117,8 @@ def _alone(source: Source, unit: Any, wanted: Callable[[str], bool]) -> Samples:
 def _next(scan: TarScan, unit: Any, wanted: Callable[[str], bool]) -> tuple[Samples, bool]:
     """The next row block of what is read from its start, and whether it is the last."""
     samples = Samples(wanted)
-    if unit["entry"] == FROM_START:
-        limits = (scan.at + 1) * int(unit["block"]), ANY
-    else:
-        limits = ANY, span_of(unit, scan.at)[1]
+    by_bytes = unit["entry"] == FROM_START
+    limits = ((scan.at + 1) * int(unit["block"]), ANY) if by_bytes else (ANY, span_of(unit, scan.at)[1])
     full = samples.take(scan.run, *limits)
     while not full and not scan.over:
         scan.more()
