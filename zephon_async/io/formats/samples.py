@@ -60,7 +60,7 @@ class Samples:
         """Take files until a row begins at byte `stop` or behind it, or behind `most` rows; whether one did."""
         keys, starts, written = self.keys, self.starts, self._written
         view, base = memoryview(run.text), run.base
-        current, row = keys[-1] if keys else b"", len(keys) - 1
+        current, row = keys[-1] if keys else None, len(keys) - 1
         for n, (start, name, begin, end) in enumerate(run.members):
             if b"/" in name or name[:2] == b"__":
                 key, extension = split(name)

@@ -174,7 +174,8 @@ class WebDatasetDecoder:
         if _codec(source) is not None:
             return f"the sample at byte {row:,} of what comes out of it"
         scan = TarScan(source, None, lambda name: False, row)
-        scan.more()
+        while not scan.run.members:
+            scan.more()
         key, _ = split(scan.run.members[0][1])
         return f"sample {key.decode('utf-8', 'backslashreplace')!r} (byte {row:,})"
 
