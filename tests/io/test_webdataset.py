@@ -5,7 +5,9 @@ import io
 import json
 import lzma
 import tarfile
+from collections import Counter
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.whole import Whole, ones, schema_of, whole
+from zephon_async import Pipeline, StaticMixtureWorkSource, global_digest
 from zephon_async.errors import DatasetError, ShardError
 from zephon_async.io import Dataset, Reader
 from zephon_async.io.formats import tar_scan, webdataset
@@ -146,7 +149,7 @@ def test_what_tarfile_writes(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tar_scan, "_RUN", run)
         patch.setattr(tar_scan, "_SHORT", run // 2)
-        for block_bytes in (1, 3000, 1 << 20):
+        for block_bytes in (1000, 1 << 20):
             found = whole(of(folder, body, way, schema, block_bytes=block_bytes))
             assert found.rows == [{name: row.get(name) for name in sorted(schema.names)} for row in rows]
             few = whole(of(folder, body, way, schema, block_bytes=block_bytes), needed=["__key__", "txt"])
@@ -350,6 +353,32 @@ def test_row_blocks_in_any_order(way: str, tmp_path: Path) -> None:
             (0, True),
         ]
     reader.close()
+
+
+@each_measure
+@each_way
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_lanes_share_the_samples(way: str, shuffle: bool, tmp_path: Path) -> None:
+    """Each comes once an epoch, and a run that was stopped goes on with the same."""
+    for shard in range(2):
+        body = packed([(f"{n}.id", b"%d" % n) for n in range(shard * 100, shard * 100 + 100)])
+        (tmp_path / f"{shard}.tar{way}").write_bytes(gzip.compress(body) if way else body)
+
+    def pipeline() -> Pipeline:
+        made = Dataset.from_path("d", tmp_path, block_bytes=10_000)
+        source = StaticMixtureWorkSource([made], {"d": 1}, seed=3, unit="samples", epochs=2, shuffle=shuffle)
+        return Pipeline(source).options(lanes=3, workers=2, on_end="pad").batch(4)
+
+    with pipeline() as run:
+        batches = list(run)
+    found = [n for batch in batches for n, real in zip(batch.to_pylist("id"), batch.mask.tolist(), strict=True) if real]
+    assert Counter(found) == dict.fromkeys(range(200), 2)
+    expected = [global_digest([batch]) for batch in batches]
+    with pipeline() as run:
+        begun = [global_digest([batch]) for batch in islice(run, 20)]
+        state = run.checkpoint()
+    with pipeline() as run:
+        assert [*begun, *(global_digest([batch]) for batch in run.restore(state))] == expected
 
 
 def test_what_is_not_wanted_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
