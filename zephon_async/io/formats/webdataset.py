@@ -3,7 +3,8 @@
 The key of a file is its name up to the first dot behind the last slash; it is the column `__key__`. What is behind that dot, in
 lower case, is its column. Files without a dot there, hidden ones (with nothing before the dot), those below a folder or of a name
 like `__this__`, folders and links are passed over. A column that a row has twice makes it a bad row; a key that comes back later is
-another row. All this is as in the package webdataset, but that there a hidden file in a folder is a row of its own.
+another row. All this is as in the package webdataset, but that there a hidden file in a folder is a row of its own, and that it
+takes tars without the two blocks of zeros at their end, and what lies behind these, in silence: here both are errors.
 
 By the last part of its name a column is text (`txt`, `text`, `transcript`), int64 (`cls`, `cls2`, `index`, `inx`, `id`), JSON text
 (`json`, `jsn`), the numbers of an array (`npy`, see `npy`) or else bytes, such as images, which stay encoded; a type that is pinned
