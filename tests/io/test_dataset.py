@@ -172,7 +172,7 @@ def test_a_name_that_is_not_utf_8(tmp_path: Path) -> None:
 
 
 JSON = "; if a .json file is one JSON object a line, "
-COMPRESSED = "; a file that is compressed as a whole is only read where it is lines: unpack it"
+COMPRESSED = "; a file that is compressed as a whole is only read where it is lines or a tar: unpack it"
 
 
 @pytest.mark.parametrize(

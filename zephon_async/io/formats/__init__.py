@@ -34,13 +34,14 @@ _TABLE = {  # name: (module, in which the format is FORMAT; suffixes; a file tha
     "parquet": (f"{_WHERE}parquet", (".parquet", ".pq"), ""),
     "arrow": (f"{_WHERE}arrow", (".arrow", ".ipc", ".feather"), ""),
     "mds": (f"{_WHERE}mds", (".mds", ".mds.br", ".mds.bz2", ".mds.gz", ".mds.snappy", ".mds.zstd"), ""),
+    "webdataset": (f"{_WHERE}webdataset", (*with_compressed(".tar"), ".tgz"), ""),
     "memory": (f"{_WHERE}memory", (), ""),
 }
 _LAST = frozenset({"text"})  # where there is another format, these are its README and licence
 
 
 _COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".lz4", ".br", ".zip", ".tgz")
-_NOT_UNPACKED = "; a file that is compressed as a whole is only read where it is lines: unpack it"
+_NOT_UNPACKED = "; a file that is compressed as a whole is only read where it is lines or a tar: unpack it"
 
 
 @lru_cache(maxsize=1)
@@ -145,7 +146,7 @@ def _said(names: Collection[str], form: str | None) -> set[str]:
 
 def _listed(suffixes: Collection[str]) -> str:
     plain = sorted(suffix for suffix in suffixes if not any(suffix.startswith(f"{other}.") for other in suffixes))
-    return f"{' '.join(plain)}, behind those of lines also {' '.join(COMPRESSED)}"
+    return f"{' '.join(plain)}, behind those of lines and .tar also {' '.join(COMPRESSED)}"
 
 
 def _is_closed(name: str, form: str) -> bool:
