@@ -117,7 +117,7 @@ def fit(array: pa.Array, target: pa.DataType) -> tuple[pa.Array, dict[int, str]]
             bad.setdefault(row, f"{target} is wanted, not {array.type}")
         return pa.nulls(len(array), target), bad
     if array.type != target:
-        array = _cast(array, target, bad)
+        array = cast(array, target, bad)
     if is_integers(target):
         array = _without_null_numbers(array, bad)
     return array, bad
@@ -204,12 +204,12 @@ def _same_family(a: pa.DataType, b: pa.DataType) -> bool:
     return False
 
 
-def _cast(array: pa.Array, target: pa.DataType, bad: dict[int, str], first: int = 0) -> pa.Array:
+def cast(array: pa.Array, target: pa.DataType, bad: dict[int, str], first: int = 0) -> pa.Array:
     """Cast without loss; where that fails, halve until the rows that do not fit stand alone."""
     try:
-        cast = array.cast(target)
-        cast.validate()
-        return cast
+        made = array.cast(target)
+        made.validate()
+        return made
     except pa.ArrowInvalid as error:
         if len(array) == 1:
             if array[0].is_valid:
@@ -218,7 +218,7 @@ def _cast(array: pa.Array, target: pa.DataType, bad: dict[int, str], first: int 
     middle = len(array) // 2
     # `take`, not `slice`: a cast looks at all values under a sliced list
     halves = (array.take(pa.array(np.arange(middle))), array.take(pa.array(np.arange(middle, len(array)))))
-    return pa.concat_arrays([_cast(half, target, bad, first + n * middle) for n, half in enumerate(halves)])
+    return pa.concat_arrays([cast(half, target, bad, first + n * middle) for n, half in enumerate(halves)])
 
 
 def _without_null_numbers(array: pa.Array, bad: dict[int, str]) -> pa.Array:
