@@ -19,15 +19,20 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pv
 
 from zephon_async.errors import ShardError
+from zephon_async.io.formats.csv_types import has_padded, is_number, is_read_well
 from zephon_async.io.formats.inflate import Stream
-from zephon_async.io.formats.lines import BOM, Lines, LineScan, text_stops
+from zephon_async.io.formats.lines import BOM, Lines, LineScan, places_of, text_stops
+from zephon_async.kinds import is_json
 
+T = pa.types
 _QUOTE, _LF, _CR = b'"\n\r'
 _START, _INSIDE, _CLOSED, _BARE = range(4)  # where a piece ends: before a value, inside quotes, behind them, in a bare value
 _MOST_BYTES = (1 << 31) - 2  # of one block of pyarrow's reader
+_PIECES = 8  # of a block: pyarrow's reader is twice as slow in the first one that it is given
 _Places = npt.NDArray[np.int64]
 
 
@@ -37,7 +42,7 @@ def _quoted(text: bytes, state: int, delimiter: bytes) -> tuple[_Places, _Places
     A doubled quote may be given as one that closes and one that opens.
     """
     at = np.frombuffer(text, np.uint8)
-    quotes = np.flatnonzero(at == _QUOTE) if state == _INSIDE or b'"' in text else np.empty(0, np.int64)
+    quotes = places_of(_QUOTE, text, len(text))
     skip = int(state == _INSIDE)
     opens, closes = quotes[skip::2], quotes[1 - skip :: 2]
     before = at[opens - 1]
@@ -86,6 +91,7 @@ class RecordScan(LineScan):
         super().__init__(stream)
         self._delimiter, self._state = delimiter, _START
         self._header: tuple[str, ...] | None = None
+        self._odd: list[int] = []  # where in what has come out there is what only a strict reader reads right
 
     def up_to(self, stop: int) -> tuple[Lines, bool]:
         self._begin()
@@ -105,15 +111,30 @@ class RecordScan(LineScan):
         at = self._base + len(self._text)
         head = at < len(BOM) and BOM.startswith((self._text + piece)[: len(BOM)])
         skip = min(len(BOM) - at, len(piece)) if head else 0  # quotes may open behind a byte order mark
-        text = piece[skip:]
-        opens, closes, self._state = _quoted(text, self._state, self._delimiter)
-        ends = np.flatnonzero(np.frombuffer(text, np.uint8) == _LF)
+        text, before = piece[skip:], self._state
+        opens, closes, self._state = _quoted(text, before, self._delimiter)
+        self._note_odd(text, before, opens, closes, at + skip)
+        ends = places_of(_LF, text, len(text))
         if len(opens):
             ends = ends[opens.searchsorted(ends) == closes.searchsorted(ends)]
         return ends + skip
 
+    def _note_odd(self, text: bytes, before: int, opens: _Places, closes: _Places, base: int) -> None:
+        """Note where values go on behind their closing quote, and where a CR outside quotes may end no record."""
+        at, fine = np.frombuffer(text, np.uint8), _behind_quotes(self._delimiter)
+        if before == _CLOSED and text and not fine[at[0]]:
+            self._odd.append(base)
+        inner = closes[:-1] if len(closes) and closes[-1] == len(text) - 1 else closes
+        self._odd += (inner[~fine[at[inner + 1]]] + base).tolist()
+        if b"\r" in text:
+            returns = places_of(_CR, text, len(text))
+            lone = returns[(returns == len(text) - 1) | (at[np.minimum(returns + 1, len(text) - 1)] != _LF)]
+            self._odd += (lone[opens.searchsorted(lone) == closes.searchsorted(lone)] + base).tolist()
+
     def _kept(self, starts: _Places, stops: _Places) -> npt.NDArray[np.bool_]:
-        kept: npt.NDArray[np.bool_] = text_stops(self._text, starts - self._base, stops - self._base) > starts - self._base
+        kept: npt.NDArray[np.bool_] = stops > starts
+        short = np.flatnonzero(stops - starts == 1)
+        kept[short] = np.frombuffer(self._text, np.uint8)[starts[short] - self._base] != _CR if len(short) else False
         return kept
 
     def _more(self) -> None:
@@ -126,7 +147,17 @@ class RecordScan(LineScan):
 
     def _give(self, starts: _Places, stops: _Places, lines: int) -> tuple[Lines, bool]:
         given, last = super()._give(starts, stops, lines)
-        return given._replace(header=self._header or ()), last
+        end = given.base + len(given.text)
+        plain, self._odd = not any(at < end for at in self._odd), [at for at in self._odd if at >= end]
+        return given._replace(header=self._header or (), plain=plain), last
+
+
+@cache
+def _behind_quotes(delimiter: bytes) -> npt.NDArray[np.bool_]:
+    """Which bytes may follow a quote that closes: bool[256]."""
+    fine = np.zeros(256, np.bool_)
+    fine[list(delimiter + b'\n\r"')] = True
+    return fine
 
 
 def _names(where: str, first: Lines, delimiter: bytes) -> tuple[str, ...]:
@@ -147,47 +178,52 @@ def _bounds(lines: Lines) -> list[tuple[int, int]]:
     return list(zip(starts.tolist(), text_stops(lines.text, starts, stops).tolist(), strict=True))
 
 
-def columns_of(lines: Lines, wanted: Sequence[str], delimiter: bytes) -> tuple[list[pa.Array], dict[int, str]]:
-    """The wanted columns as they are written, large_binary each, null in records that are bad; and the reasons of these by row."""
-    places = [lines.header.index(name) for name in wanted]
-    columns = _by_arrow(lines, places, delimiter) if len(lines.starts) else None
-    return _strictly(lines, places, delimiter) if columns is None else (columns, {})
+def columns_of(lines: Lines, wanted: Sequence[pa.Field], delimiter: bytes) -> tuple[list[pa.Array], dict[int, str]]:
+    """The wanted columns, null in records that are bad; and the reasons of these by row.
+
+    A column is of its type where pyarrow's reader gives what it should, else large_binary, as it is written.
+    """
+    places = [lines.header.index(field.name) for field in wanted]
+    if lines.plain and len(lines.starts):
+        starts, stops = lines.starts - lines.base, lines.stops - lines.base
+        body = memoryview(lines.text)[starts[0] : text_stops(lines.text, starts[-1:], stops[-1:])[0]]
+        block_bytes = max(len(body) // _PIECES + 1, int((stops - starts).max()) + 3)
+        doubted = any(is_number(field.type) for field in wanted) and has_padded(np.frombuffer(body, np.uint8))
+        for kinds in ([_read_as(field, doubted) for field in wanted], [pa.large_binary()] * len(wanted)):
+            columns = dict(zip(map(str, places), kinds, strict=True))
+            table = _by_arrow(body, block_bytes, len(lines.header), columns, delimiter)
+            if table is not None and table.num_rows == len(starts):
+                return [pa.concat_arrays(table.column(name).chunks) for name in columns], {}
+    return _strictly(lines, places, delimiter)
 
 
-def _by_arrow(lines: Lines, places: list[int], delimiter: bytes) -> list[pa.Array] | None:
-    """The columns by pyarrow's reader; None where it may not give what is right."""
-    starts, stops = lines.starts - lines.base, lines.stops - lines.base
-    body = lines.text[starts[0] : text_stops(lines.text, starts, stops)[-1]]
-    if len(body) > _MOST_BYTES or body.startswith(BOM) or not _is_regular(body, delimiter):
+def _read_as(field: pa.Field, doubted: bool) -> pa.DataType:
+    """The type by which a column is read. doubted: there may be numbers that are not written as such."""
+    trusted = is_read_well(field.type) and not is_json(field) and not (doubted and is_number(field.type))
+    return field.type if trusted else pa.large_binary()
+
+
+def _by_arrow(body: memoryview, block_bytes: int, width: int, columns: dict[str, pa.DataType], delimiter: bytes) -> pa.Table | None:
+    """Columns, by their numbers, by pyarrow's reader; None where it may not give what is right."""
+    if len(body) > _MOST_BYTES or body[: len(BOM)] == BOM:
         return None
-    read = pv.ReadOptions(use_threads=False, block_size=len(body) + 1, column_names=[str(n) for n in range(len(lines.header))])
-    names = [str(n) for n in places] or ["0"]
     try:
         table = pv.read_csv(
             pa.BufferReader(pa.py_buffer(body)),
-            read_options=read,
-            parse_options=pv.ParseOptions(delimiter=str(delimiter, "ascii"), newlines_in_values=b'"' in body),
+            read_options=pv.ReadOptions(use_threads=False, block_size=block_bytes, column_names=[str(n) for n in range(width)]),
+            parse_options=pv.ParseOptions(delimiter=str(delimiter, "ascii"), newlines_in_values=True),
             convert_options=pv.ConvertOptions(
-                include_columns=names, column_types=dict.fromkeys(names, pa.large_binary()), null_values=[]
+                include_columns=list(columns) or ["0"],
+                column_types=columns or {"0": pa.large_binary()},
+                null_values=[""],
+                true_values=["true", "True", "TRUE"],
+                false_values=["false", "False", "FALSE"],
             ),
-        ).combine_chunks()
+        )
     except pa.ArrowInvalid:
         return None
-    return [table.column(str(n)).chunk(0) for n in places] if table.num_rows == len(starts) else None
-
-
-def _is_regular(body: bytes, delimiter: bytes) -> bool:
-    """Whether values end with their closing quote, and every CR outside quotes ends a record."""
-    opens, closes, _ = _quoted(body, _START, delimiter)
-    at = np.frombuffer(body, np.uint8)
-    behind = at[closes[closes < len(body) - 1] + 1]
-    if not np.isin(behind, np.frombuffer(delimiter + b'\n\r"', np.uint8)).all():
-        return False
-    if b"\r" not in body:
-        return True
-    returns = np.flatnonzero(at == _CR)
-    lone = returns[at[np.minimum(returns + 1, len(body) - 1)] != _LF]
-    return bool((opens.searchsorted(lone) > closes.searchsorted(lone)).all())
+    endless = any(T.is_floating(column.type) and pc.any(pc.is_inf(column)).as_py() for column in table.columns)
+    return None if endless else table  # of "1e999" it makes an infinity
 
 
 def _strictly(lines: Lines, places: list[int], delimiter: bytes) -> tuple[list[pa.Array], dict[int, str]]:

@@ -51,7 +51,7 @@ class CsvFormat(LineFormat):
     def look(self, source: Source, unit: Any, block_bytes: int, columns: Collection[str] | None) -> pa.Schema:
         lines = self.first(source, unit)
         names = _present(source, lines, lines.header if columns is None else columns, ())
-        found, _ = columns_of(lines, names, _delimiter(source))
+        found, _ = columns_of(lines, [pa.field(name, pa.large_binary()) for name in names], _delimiter(source))
         return pa.schema([(name, looked_type(column)) for name, column in zip(names, found, strict=True)])
 
     def decoder(self, schema: pa.Schema, required: Collection[str], pool: Pool) -> "CsvDecoder":
@@ -68,7 +68,7 @@ class CsvDecoder(LineDecoder):
     def decode(self, source: Source, block: int, lines: Lines, last: bool) -> Decoded:
         rows = len(lines.starts)
         names = _present(source, lines, self._schema.names, self._required) if rows else []
-        found, bad = columns_of(lines, names, _delimiter(source))
+        found, bad = columns_of(lines, [self._schema.field(name) for name in names], _delimiter(source))
         columns = dict(zip(names, found, strict=True))
         arrays = []
         for field in self._schema:

@@ -119,16 +119,18 @@ class Plain:
     """The bytes of a shard, from its start on."""
 
     def __init__(self, source: Source) -> None:
-        self.where, self.nbytes, self._at = source.where, 0, 0
+        self.where, self.nbytes = source.where, _TAKEN
+        self._at, self._rest = 0, memoryview(b"")
         self.turn_to(source)
 
     def turn_to(self, source: Source) -> None:
         self._source = source
 
     def read(self) -> bytes:
-        length = min(_TAKEN, self._source.size - self._at)
-        piece = bytes(self._source.read(self._at, length)) if length else b""
-        self._at += length
+        if not self._rest and self._at < self._source.size:
+            self._rest = memoryview(self._source.read(self._at, min(_TAKEN, self._source.size - self._at)))
+            self._at += len(self._rest)
+        piece, self._rest = bytes(self._rest[:_GIVEN]), self._rest[_GIVEN:]
         return piece
 
 

@@ -19,14 +19,15 @@ MOST_LINE_BYTES = 1 << 28
 BOM = b"\xef\xbb\xbf"
 _LF, _CR = b"\n\r"
 _TOO_LONG = "line of more than {:,} bytes: it is no text in lines, or wants a split"
-_LONG_LINE, _LOOKED_AT = 256, 4096  # bytes: of a line that is long, and of a text that are looked at for the length of its lines
+_RARE, _LOOKED_AT = 1024, 16384  # bytes: between two of a kind that is rare, and of a text that are looked at for that
 MORE = 1 << 16  # bytes read behind a block, where its last line runs on
 
 
 class Lines(NamedTuple):
     """The lines of a byte block that are rows: bytes of the shard from `base` on, and where in the shard each line is.
 
-    header: the names of the columns, in a format whose shards begin with them.
+    header: the names of the columns, in a format whose shards begin with them. plain: whether no line has what only a strict reader
+    reads right.
     """
 
     base: int
@@ -34,6 +35,7 @@ class Lines(NamedTuple):
     starts: npt.NDArray[np.int64]
     stops: npt.NDArray[np.int64]
     header: tuple[str, ...] = ()
+    plain: bool = False
 
 
 NO_LINES = Lines(0, b"", np.empty(0, np.int64), np.empty(0, np.int64))
@@ -44,7 +46,7 @@ def lines_of(source: Source, start: int, stop: int, blank: bool = False) -> Line
     head = _head(source) if start <= len(BOM) else 0
     base, stop = max(start - 1, 0), min(stop, source.size)
     text = source.read(base, min(stop + MORE, source.size) - base)
-    ends = _line_ends(text, stop - base) + base
+    ends = places_of(_LF, text, stop - base) + base
     starts = ends[: np.searchsorted(ends, stop - 1)] + 1
     if start <= head < stop:
         starts = np.concatenate(([head], starts))
@@ -61,15 +63,16 @@ def lines_of(source: Source, start: int, stop: int, blank: bool = False) -> Line
     return Lines(base, text, starts[keep], stops[keep])
 
 
-def _line_ends(text: bytes, size: int) -> npt.NDArray[np.int64]:
-    """Where lines end in the first `size` bytes: all at once, or where lines are long, by one search each, twice as quick."""
-    if text.count(b"\n", 0, _LOOKED_AT) > _LOOKED_AT // _LONG_LINE:
-        return np.flatnonzero(np.frombuffer(text, np.uint8, size) == _LF)
-    ends, at = [], text.find(b"\n", 0, size)
+def places_of(byte: int, text: bytes, size: int) -> npt.NDArray[np.int64]:
+    """Where a byte is in the first `size` bytes: all at once, or where it is rare, by one search each, which is quicker then."""
+    sought = bytes((byte,))
+    if text.count(sought, 0, _LOOKED_AT) > _LOOKED_AT // _RARE:
+        return np.flatnonzero(np.frombuffer(text, np.uint8, size) == byte)
+    places, at = [], text.find(sought, 0, size)
     while at >= 0:
-        ends.append(at)
-        at = text.find(b"\n", at + 1, size)
-    return np.array(ends, np.int64)
+        places.append(at)
+        at = text.find(sought, at + 1, size)
+    return np.array(places, np.int64)
 
 
 def _head(source: Source) -> int:
@@ -148,7 +151,7 @@ class LineScan:
 
     def _ends_in(self, piece: bytes) -> npt.NDArray[np.int64]:
         """Where lines end in the next piece."""
-        return np.flatnonzero(np.frombuffer(piece, np.uint8) == _LF)
+        return places_of(_LF, piece, len(piece))
 
     def _kept(self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which lines are rows."""
