@@ -188,6 +188,8 @@ def columns_of(lines: Lines, wanted: Sequence[pa.Field], delimiter: bytes) -> tu
         starts, stops = lines.starts - lines.base, lines.stops - lines.base
         body = memoryview(lines.text)[starts[0] : text_stops(lines.text, starts[-1:], stops[-1:])[0]]
         block_bytes = max(len(body) // _PIECES + 1, int((stops - starts).max()) + 3)
+        if b"\r" in bytes(body[block_bytes - 1 :: block_bytes]):  # it drops an LF behind it, also inside quotes
+            block_bytes = len(body) + 1
         doubted = any(is_number(field.type) for field in wanted) and has_padded(np.frombuffer(body, np.uint8))
         for kinds in ([_read_as(field, doubted) for field in wanted], [pa.large_binary()] * len(wanted)):
             columns = dict(zip(map(str, places), kinds, strict=True))
