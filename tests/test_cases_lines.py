@@ -26,7 +26,7 @@ from tests.taken import (
     written,
 )
 from zephon_async import BadRecord, Dataset, Pipeline
-from zephon_async.io.formats import jsonl
+from zephon_async.io.formats import line_format
 
 BOM = b"\xef\xbb\xbf"
 
@@ -35,7 +35,7 @@ BOM = b"\xef\xbb\xbf"
 def _measured(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small data is measured in rows, large data in bytes; here both are small."""
     if request.param == "not counted":
-        monkeypatch.setattr(jsonl, "COUNTED_BYTES", 0)
+        monkeypatch.setattr(line_format, "COUNTED_BYTES", 0)
 
 
 pytestmark = pytest.mark.usefixtures("_measured")

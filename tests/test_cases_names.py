@@ -79,9 +79,9 @@ def test_suffixes_in_any_case(name: str, tmp_path: Path) -> None:
 
 
 def test_paths_that_give_nothing(tmp_path: Path) -> None:
-    written(tmp_path / "a.txt", "x")
+    written(tmp_path / "a.md", "x")
     (tmp_path / "none").mkdir()
-    for path in ("no", "no/*.jsonl", "*.parquet", "none", "none/*", "", "a.txt", "**/*.jsonl"):
+    for path in ("no", "no/*.jsonl", "*.parquet", "none", "none/*", "", "a.md", "**/*.jsonl"):
         assert "dataset 'd'" in said_at_once(str(tmp_path / path))
     assert "does not exist" in said_at_once(tmp_path / "no.jsonl")
     assert "there is no storage 's4://'" in said_at_once("s4://bucket/x.jsonl")

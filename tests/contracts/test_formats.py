@@ -17,6 +17,7 @@ from tests.writers import WRITERS, Row, Writer
 from tests.writers.base import TYPES, table
 from zephon_async.errors import DatasetError, ShardError
 from zephon_async.io import Access, Catalog, Dataset, Reader
+from zephon_async.io.formats import find_format
 from zephon_async.records import Block
 
 ROWS = [
@@ -83,7 +84,7 @@ def check(block: Block, writer: Writer, catalog: Catalog, unit: int, number: int
     begin, rows = expected(writer, catalog, unit, number)
     assert block.columns.schema.names == names
     assert block.columns.num_rows == len(rows)
-    assert block.columns.to_pylist() == [{name: row[name] for name in names} for row in rows]
+    assert block.columns.to_pylist() == [{name: row.get(name) for name in names} for row in rows]
     assert block.places.tolist() == list(range(begin, begin + len(rows)))
     assert block.shard == catalog.units["shard"][unit]
     assert block.bad == {}
@@ -148,7 +149,7 @@ def test_integers_become_tokens_and_text_stays_text(writer: Writer, tmp_path: Pa
 
 
 def test_what_kind_of_column_it_is_can_be_wrong(writer: Writer, dataset: Dataset) -> None:
-    if writer.schema.field("flag").type != pa.bool_():
+    if "flag" not in writer.schema.names or writer.schema.field("flag").type != pa.bool_() or find_format(dataset.format).spelled:
         return
     block = Reader([dataset], pa.schema({"flag": pa.large_string()}), ones).read(0, 0, 0)
     assert block.columns.column(0).null_count == len(block.rows)
@@ -203,10 +204,10 @@ def test_a_shard_that_changes_is_an_error(writer: Writer, change: str, tmp_path:
     assert str(caught.value) == f"dataset 'd', shard {dataset.shards[2].name!r}: {said}"
 
 
-def read_all(folder: Path) -> tuple[list[Row], str | None]:
+def read_all(folder: Path, schema: pa.Schema | None = None) -> tuple[list[Row], str | None]:
     """The rows that are read before anything is wrong, and what is said of it."""
     try:
-        dataset = Dataset.from_path("d", folder)
+        dataset = Dataset.from_path("d", folder, schema=schema)
         found = whole(dataset)
     except (ShardError, DatasetError) as error:
         return [], str(error)
@@ -223,16 +224,18 @@ def test_a_shard_that_is_cut_short(writer: Writer, tmp_path: Path) -> None:
 
     These may be all where a shard does not say where it ends.
     """
-    rows = ROWS[21:27]
+    rows, schema = ROWS[21:27], None if writer.shows_cuts else writer.schema
     writer.write(tmp_path, {"a": rows})
     path = tmp_path / f"a{writer.suffix}"
     good, right = path.read_bytes(), [writer.given(row) for row in rows]
     assert read_all(tmp_path) == (sorted_keys(right), None)
     for cut in range(0, len(good), len(good) // 4000 | 1):  # an odd number: blocks of any even size are cut anywhere
         path.write_bytes(good[:cut])
-        found, said = read_all(tmp_path)
+        found, said = read_all(tmp_path, schema)
         if said is None:
             assert not writer.ends or not found, cut
+            if not writer.shows_cuts:
+                found = found[:-1]
             assert sorted_keys(found) == sorted_keys(right[: len(found)]), cut
         else:
             assert path.name in said, cut

@@ -11,14 +11,14 @@ import pytest
 from tests.writers import WRITERS, Writer
 from zephon_async.errors import BadRecord, RecipeError
 from zephon_async.io import Checked, Dataset, Problem, check
-from zephon_async.io.formats import jsonl
+from zephon_async.io.formats import line_format
 
 ROWS = [{"id": n, "text": f"row {n}" * (n % 5), "score": n / 4, "input_ids": [n, n + 1], "flag": n % 2 == 0} for n in range(100)]
 
 
 @pytest.mark.parametrize("writer", WRITERS, ids=str)
 def test_rows_are_read_by_their_numbers(writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jsonl, "COUNTED_BYTES", 0)
+    monkeypatch.setattr(line_format, "COUNTED_BYTES", 0)
     writer.write(tmp_path, {"a": ROWS[:60], "b": ROWS[60:]})
     dataset = Dataset.from_path("d", tmp_path, unit_bytes=900, block_bytes=300)
 

@@ -27,7 +27,7 @@ else:
 from tests.whole import block_numbers, ones, schema_of, whole
 from zephon_async.errors import DatasetError, ShardError
 from zephon_async.io import Dataset, Reader
-from zephon_async.io.formats import inflate, jsonl, lines
+from zephon_async.io.formats import inflate, line_format, lines
 
 WAYS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": lambda body: gzip.compress(body, 1),
@@ -43,7 +43,7 @@ SKIPPABLE = struct.pack("<II", 0x184D2A53, 5) + b"notes"
 def counted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Small data is measured in rows, large data in bytes; here both are small."""
     if request.param == "not counted":
-        monkeypatch.setattr(jsonl, "COUNTED_BYTES", 0)
+        monkeypatch.setattr(line_format, "COUNTED_BYTES", 0)
     return bool(request.param == "counted")
 
 

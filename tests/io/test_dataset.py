@@ -206,8 +206,8 @@ def test_what_is_said_where_there_is_nothing(tmp_path: Path) -> None:
     no = f"dataset 'd': the pattern {here + '/no/*'!r} matches nothing: there is no folder {here + '/no'!r}"
     assert said(lambda: Dataset.from_path("d", here + "/no/*")) == no
     assert said(lambda: Dataset.from_path("d", here)) == f"dataset 'd': {here!r} holds no shard; known suffixes: {SUFFIXES}"
-    files(tmp_path, "a.txt", "b.json", ".c.jsonl", "d/e.csv")
-    ignored = f"dataset 'd': {here!r} holds no shard; known suffixes: {SUFFIXES}; ignored: 'a.txt', 'b.json', 'd/e.csv'"
+    files(tmp_path, "a.md", "b.json", ".c.jsonl", "d/e.xls")
+    ignored = f"dataset 'd': {here!r} holds no shard; known suffixes: {SUFFIXES}; ignored: 'a.md', 'b.json', 'd/e.xls'"
     assert said(lambda: Dataset.from_path("d", here)) == f"{ignored}{JSON}format='jsonl' reads it"
     nowhere = said(lambda: Dataset.from_path("d", "s4://bucket/x"))
     assert nowhere.startswith("dataset 'd': there is no storage 's4://'; did you mean 's3://'? known: ")
@@ -238,6 +238,22 @@ def test_two_formats(tmp_path: Path) -> None:
     no = f"dataset 'd': {str(tmp_path)!r} holds no shard of the format 'arrow'; known suffixes: {SUFFIXES}; "
     no += "ignored: 'a.jsonl', 'b.ndjson', 'c.pq', 'z.jsonl'"
     assert said(lambda: Dataset.from_path("d", tmp_path, format="arrow")) == no
+
+
+def test_text_is_taken_where_there_is_nothing_else(tmp_path: Path) -> None:
+    """Beside shards of another format it is their README and licence."""
+    files(tmp_path, "README.txt", "x/b.txt", "c.txt.gz")
+    assert names(Dataset.from_path("d", tmp_path)) == ["README.txt", "c.txt.gz", "x/b.txt"]
+    assert names(Dataset.from_path("d", tmp_path / "**/*.txt")) == ["README.txt", "x/b.txt"]
+    for other in ("a.csv", "a.jsonl"):
+        files(tmp_path, other)
+        dataset = Dataset.from_path("d", tmp_path)
+        assert (names(dataset), dataset.ignored) == ([other], ("README.txt", "c.txt.gz", "x/b.txt"))
+        assert names(Dataset.from_path("d", tmp_path, format="text")) == ["README.txt", "c.txt.gz", "x/b.txt"]
+        (tmp_path / other).unlink()
+    files(tmp_path, "a.csv", "a.jsonl")
+    two = f"{str(tmp_path)!r} holds more than one format (csv: 'a.csv'; jsonl: 'a.jsonl'): say which with format="
+    assert said(lambda: Dataset.from_path("d", tmp_path)) == f"dataset 'd': {two}"
 
 
 def test_a_format_that_there_is_not(tmp_path: Path) -> None:

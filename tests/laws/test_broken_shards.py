@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from zephon_async import Batch, ColumnError, Dataset, DatasetError, Pipeline, ShardError, StaticMixtureWorkSource, StorageError
-from zephon_async.io.formats import jsonl
+from zephon_async.io.formats import line_format
 
 ROWS, GROUP = 200, 50  # of a shard, and of a row group
 BROKEN = 2  # the shard of five
@@ -110,7 +110,7 @@ def test_ranks_leave_out_the_same(tmp_path: Path) -> None:
 
 
 def test_what_is_not_counted_is_read_up_to_where_it_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jsonl, "COUNTED_BYTES", 0)
+    monkeypatch.setattr(line_format, "COUNTED_BYTES", 0)
     dataset = made(tmp_path, gzipped, the_end)
     with pipeline(dataset) as run:
         batches = list(run)

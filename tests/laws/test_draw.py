@@ -126,7 +126,7 @@ def test_an_empty_dataset_has_no_turn_of_repeats_before_it_repeats(epochs: int) 
 def test_a_line_longer_than_a_lanes_part_is_no_end_of_uncounted_data(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zephon_async.io.formats.jsonl.COUNTED_BYTES", 1)
+    monkeypatch.setattr("zephon_async.io.formats.line_format.COUNTED_BYTES", 1)
     lines = [json.dumps({"n": n, "text": "x" * (60_000 if n == 100 else 50)}) for n in range(101)]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     dataset = Files.from_path("d", str(tmp_path), unit_bytes=16_000, block_bytes=1_000)

@@ -12,7 +12,7 @@ import pytest
 from tests.system.fake_s3 import FakeS3
 from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource, global_digest
 from zephon_async.io import Blocks, catalog
-from zephon_async.io.formats import inflate, jsonl
+from zephon_async.io.formats import inflate, line_format
 from zephon_async.io.formats.inflate import Inflated
 
 SIZES = (400, 1, 90, 0, 333, 50, 700)  # rows of each shard
@@ -20,7 +20,7 @@ SIZES = (400, 1, 90, 0, 333, 50, 700)  # rows of each shard
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(jsonl, "COUNTED_BYTES", 0)
+    monkeypatch.setattr(line_format, "COUNTED_BYTES", 0)
     chance = random.Random(1)
     for shard, rows in enumerate(SIZES):
         lines = [b'{"n": %d, "text": "%s"}\n' % (shard * 1_000 + n, b"x" * chance.randint(0, 60)) for n in range(rows)]
@@ -70,7 +70,7 @@ def test_lanes_share_one_shard_evenly(folder: Path) -> None:
 def test_all_is_read_that_may_come_out_of_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There are as many row blocks as a shard of the greatest ratio has."""
     body = gzip.compress(b'{"n": 1}\n' * 60_000)
-    monkeypatch.setattr(jsonl, "COUNTED_BYTES", 0)
+    monkeypatch.setattr(line_format, "COUNTED_BYTES", 0)
     ratio = 60_000 * 9 // len(body) + 1
     monkeypatch.setattr(catalog, "MOST_RATIO", ratio)
     monkeypatch.setattr(inflate, "MOST_RATIO", ratio)

@@ -70,7 +70,7 @@ def stored(found: Kinds) -> Iterator[tuple[Path, Storage]]:
         patch("zephon_async.io.access.scheme_of", lambda url: scheme),
         patch("zephon_async.io.remote.scheme_of", lambda url: scheme),
         patch("zephon_async.io.transfer._FIRST_PAUSE_S", 0.0),
-        patch("zephon_async.io.formats.jsonl.COUNTED_BYTES", 1 << 20 if found.counted else 0),
+        patch("zephon_async.io.formats.line_format.COUNTED_BYTES", 1 << 20 if found.counted else 0),
     ):
         found.write(Path(folder))
         storage.objects |= {str(p.relative_to(folder)): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}

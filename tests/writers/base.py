@@ -30,7 +30,8 @@ class Writer:
     suffix: of the shards. given: a row as it is read. schema: what is found of the types. options: of `Dataset.from_path`.
     row_at: the number in the shard of row n, where that is not n, given the bytes of the shard.
     several: whether the units of the suite's shards have more than one row block. ends: whether a shard says itself where it ends,
-    so that a cut one is an error; else its rows up to there are right.
+    so that a cut one is an error; else its rows up to there are right. shows_cuts: also the last one, where a row says itself
+    where it ends.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Writer:
     by_bytes: bool = False
     several: bool = True
     ends: bool = True
+    shows_cuts: bool = True
 
     def __str__(self) -> str:
         return self.name

@@ -212,9 +212,9 @@ def _same_family(a: pa.DataType, b: pa.DataType) -> bool:
 def cast_rows(array: pa.Array, target: pa.DataType, bad: dict[int, str], first: int = 0) -> pa.Array:
     """Cast without loss; where that fails, halve until the rows that do not fit stand alone: these are null, and added to `bad`."""
     try:
-        cast = array.cast(target)
-        cast.validate()
-        return cast
+        made = array.cast(target)
+        made.validate()
+        return made
     except pa.ArrowInvalid as error:
         if len(array) == 1:
             if array[0].is_valid:

@@ -4,7 +4,8 @@
 shards that a hash of the seed and the dataset's name chooses; `schema=` of a dataset pins types, and so does an operator that
 requires a kind; where nothing that was looked at can be of that kind, the dataset is refused. In files with types of their own,
 strings are one type, binaries are one type and numbers are as wide as the widest. In JSON lines the first value that is not null
-decides (whole numbers and fractions: double; lists that differ, objects and all else that is nested: JSON text, see `kinds`).
+decides (whole numbers and fractions: double; lists that differ, objects and all else that is nested: JSON text, see `kinds`). In
+CSV all values of the first row block decide, and a column is text where shards differ.
 Values that do not fit are bad records when they are read.
 
 A column in which only nulls were seen has the type `null` until `unify`, where another dataset may type it; else it becomes
@@ -139,7 +140,7 @@ class _Look:
         for unit in self._looked:
             for field in self._fields(unit, wanted):
                 known = self.seen.get(field.name)
-                self.seen[field.name] = field if known is None else _both(known, field)
+                self.seen[field.name] = field if known is None else _both(known, field, self._form.spelled)
                 kind = self._required.get(field.name, "any")
                 if _can_be(field, kind):
                     self._right.add(field.name)
@@ -220,8 +221,11 @@ class _Look:
         return f"{shards[0]!r}" + (f" {joined} {others} other{'s' if others > 1 else ''}" if others else "")
 
 
-def _both(a: pa.Field, b: pa.Field) -> pa.Field:
-    """The field for the values of two shards. Where nothing holds both, the first stays, and what does not fit is a bad record."""
+def _both(a: pa.Field, b: pa.Field, spelled: bool) -> pa.Field:
+    """The field for the values of two shards. Where nothing holds both, the first stays, and what does not fit is a bad record.
+
+    spelled: they are texts all of them.
+    """
     if is_json(a) or is_json(b):
         return a if is_json(a) or not (pa.types.is_null(a.type) or is_list(a.type)) else b
-    return pa.field(a.name, promote(a.type, b.type) or a.type)
+    return pa.field(a.name, promote(a.type, b.type) or (pa.large_string() if spelled else a.type))

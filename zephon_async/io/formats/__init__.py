@@ -31,6 +31,8 @@ __all__ = [
 _WHERE = "zephon_async.io.formats."
 _TABLE = {  # name: (module, in which the format is FORMAT; suffixes; a file that lies beside every shard, see `Format.beside`)
     "jsonl": (f"{_WHERE}jsonl", with_compressed(".jsonl", ".ndjson"), ""),
+    "text": (f"{_WHERE}text", with_compressed(".txt"), ""),
+    "csv": (f"{_WHERE}delimited", with_compressed(".csv", ".tsv"), ""),
     "parquet": (f"{_WHERE}parquet", (".parquet", ".pq"), ""),
     "arrow": (f"{_WHERE}arrow", (".arrow", ".ipc", ".feather"), ""),
     "mds": (f"{_WHERE}mds", (".mds", ".mds.br", ".mds.bz2", ".mds.gz", ".mds.snappy", ".mds.zstd"), ""),

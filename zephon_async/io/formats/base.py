@@ -93,6 +93,11 @@ class Format(Protocol):
         """Whether its shards say themselves of which types their columns are."""
 
     @property
+    def spelled(self) -> bool:
+        """Whether all its values are texts, of which the look finds types: text holds those of shards that differ."""
+        return False
+
+    @property
     def beside(self) -> str:
         """The name of a file that lies beside every shard, `{stem}` being the name of the shard without its suffix; or "".
 

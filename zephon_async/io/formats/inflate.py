@@ -1,9 +1,9 @@
-"""Compressed shards as what comes out of them: gzip, zstd, bzip2 and xz, each of any number of members one behind the other.
+"""Shards as what comes out of them: of compressed ones by gzip, zstd, bzip2 and xz, each of any number of members in a row.
 
 Nothing is taken for whole that is not: a shard that ends inside a member, a wrong checksum, and bytes behind the last member that
 belong to none are errors. Zeros behind members are padding, and skippable frames of zstd are skipped.
 
-Threads: an `Inflated` has one owner.
+Threads: a `Stream` has one owner.
 """
 
 import bz2
@@ -94,6 +94,44 @@ def with_compressed(*suffixes: str) -> tuple[str, ...]:
 def codec_of(name: str) -> Codec | None:
     """How a shard of a name is compressed."""
     return next((codec for suffix, codec in _CODECS.items() if name.lower().endswith(suffix)), None)
+
+
+class Stream(Protocol):
+    """What comes out of a shard, from its start on. nbytes: what it holds."""
+
+    where: str
+    nbytes: int
+
+    def turn_to(self, source: Source) -> None:
+        """Read on from another source of the same bytes."""
+
+    def read(self) -> bytes:
+        """The next piece; an empty one at the end. Raises `ShardError`."""
+
+
+def stream_of(source: Source) -> Stream:
+    """What comes out of a shard: of one whose name does not say that it is compressed, its bytes."""
+    codec = codec_of(source.name)
+    return Plain(source) if codec is None else Inflated(source, codec)
+
+
+class Plain:
+    """The bytes of a shard, from its start on."""
+
+    def __init__(self, source: Source) -> None:
+        self.where, self.nbytes = source.where, _TAKEN
+        self._at, self._rest = 0, memoryview(b"")
+        self.turn_to(source)
+
+    def turn_to(self, source: Source) -> None:
+        self._source = source
+
+    def read(self) -> bytes:
+        if not self._rest and self._at < self._source.size:
+            self._rest = memoryview(self._source.read(self._at, min(_TAKEN, self._source.size - self._at)))
+            self._at += len(self._rest)
+        piece, self._rest = bytes(self._rest[:_GIVEN]), self._rest[_GIVEN:]
+        return piece
 
 
 class Inflated:

@@ -1,13 +1,8 @@
 """JSON lines. A line ends at LF and at nothing else; a line of nothing but white space is no row; a byte order mark at the start
 of the file is not there.
 
-There is no index pass: a unit is a byte block `[a, b)` that owns the lines whose first byte is in it, and so is a row block of a
-unit. Data under 64 MB is counted first; then a unit is one row block and is measured in rows. Every line is decoded strictly and by
-itself, or where that gives the same by pyarrow's reader (`json_arrow`), and only the columns of the schema are kept. The row number
-of a record is the byte offset of its line.
-
-A shard whose name says that it is compressed (.gz, .zst, .bz2, .xz behind .jsonl) is one unit, which is read from its start; the
-numbers of its rows are byte offsets in what comes out of it.
+Units, row blocks and numbers of rows are those of `line_format`. Every line is decoded strictly and by itself, or where that gives
+the same by pyarrow's reader (`json_arrow`), and only the columns of the schema are kept.
 
 A record is nested at most 200 levels deep (`nesting`), on every Python.
 
@@ -15,31 +10,26 @@ Types: text, booleans, int64, double, and lists of int64, as the look finds them
 as written. Of a key that a line has twice the last value counts, as with every JSON reader in use.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
-from itertools import pairwise
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from zephon_async.io.catalog import FROM_START, IN_ORDER
 from zephon_async.io.conform import batch_of, fit
-from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, rows_per_block, span_of
-from zephon_async.io.formats.inflate import Inflated, codec_of, with_compressed
+from zephon_async.io.formats.base import Decoded
+from zephon_async.io.formats.inflate import with_compressed
 from zephon_async.io.formats.json_arrow import read_plain, trusts
 from zephon_async.io.formats.json_types import array_of, looked_type, python_type
-from zephon_async.io.formats.lines import MORE, NO_LINES, Lines, LineScan, lines_of
+from zephon_async.io.formats.line_format import LineDecoder, LineFormat
+from zephon_async.io.formats.lines import Lines
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source
 from zephon_async.kinds import is_json
 from zephon_async.nesting import MOST_LEVELS, TOO_DEEP, levels
 
-COUNTED_BYTES = 64 << 20
-_LINES_BYTES = 64 << 20  # up to which lines are counted to name one
-_STEP = 1 << 22  # bytes that are counted at once
-_PASSED = 4  # row blocks on the way to others that are decoded
 _START = 200  # bytes of a bad line that are told
 _NOT_UTF8 = "Invalid UTF-8 encoded string"  # as msgspec says it
 _NULL = msgspec.Raw(b"null")
@@ -56,39 +46,15 @@ def _deep_lines(lines: Lines) -> frozenset[int]:
     return frozenset(n for n in many.tolist() if levels(lines.text[starts[n] : stops[n]]) > MOST_LEVELS)
 
 
-class JsonlFormat(Format):
+class JsonlFormat(LineFormat):
     """The format. Stateless."""
 
     name = "jsonl"
     suffixes = with_compressed(".jsonl", ".ndjson")
     loose_suffixes = with_compressed(".json")
-    typed = False
-
-    def measure(self, total_bytes: int) -> Measure:
-        return "rows" if total_bytes < COUNTED_BYTES else "bytes"
-
-    def units(self, source: Source, measure: Measure, unit_bytes: int, block_bytes: int) -> Sequence[UnitSpan]:
-        if (codec := codec_of(source.name)) is not None:
-            if measure == "bytes" and source.size:
-                return [UnitSpan(0, source.size, 0, source.size, min(block_bytes, unit_bytes), FROM_START)]
-            rows, nbytes = _counted(Inflated(source, codec))
-            return [UnitSpan(0, source.size, 0, rows, rows_per_block(rows, nbytes, block_bytes), IN_ORDER)]
-        if measure == "bytes":
-            edges = [*range(0, source.size, unit_bytes), source.size]
-            return [UnitSpan(a, b, 0, b - a, min(block_bytes, unit_bytes)) for a, b in pairwise(edges)]
-        units, first = [], 0
-        for start in range(0, source.size, block_bytes):
-            stop = min(start + block_bytes, source.size)
-            rows = len(lines_of(source, start, stop).starts)
-            units.append(UnitSpan(start, stop, first, rows, max(rows, 1)))
-            first += rows
-        return units
 
     def look(self, source: Source, unit: Any, block_bytes: int, columns: Collection[str] | None) -> pa.Schema:
-        if (codec := codec_of(source.name)) is not None:
-            lines, _ = _next(LineScan(Inflated(source, codec)), unit)
-        else:
-            lines = lines_of(source, *_block_of(unit, 0))
+        lines = self.first(source, unit)
         values: dict[str, list[Any]] = {}
         decode = msgspec.json.Decoder(dict[str, Any]).decode
         view, base, deep = memoryview(lines.text), lines.base, _deep_lines(lines)
@@ -105,36 +71,15 @@ class JsonlFormat(Format):
         return pa.schema([looked_type(found, key) for key, found in values.items()])
 
     def decoder(self, schema: pa.Schema, required: Collection[str], pool: Pool) -> "JsonlDecoder":
-        return JsonlDecoder(schema, pool)
+        return JsonlDecoder(self, schema, pool)
 
 
-def _counted(stream: Inflated) -> tuple[int, int]:
-    """Rows and bytes that come out of a compressed shard."""
-    scan, rows, nbytes, last = LineScan(stream), 0, 0, False
-    while not last:
-        lines, last = scan.up_to((scan.at + 1) << 20)
-        rows, nbytes = rows + len(lines.starts), nbytes + len(lines.text)
-    return rows, nbytes
-
-
-def _next(scan: LineScan, unit: Any) -> tuple[Lines, bool]:
-    """The next row block of a compressed shard, and whether it is the last."""
-    if unit["entry"] == FROM_START:
-        return scan.up_to((scan.at + 1) * int(unit["block"]))
-    return scan.rows(span_of(unit, scan.at)[1])
-
-
-def _block_of(unit: Any, block: int) -> tuple[int, int]:
-    """The bytes of a row block. A unit measured in rows is one row block."""
-    start, stop, size = int(unit["start"]), int(unit["stop"]), int(unit["block"])
-    return (start, stop) if size >= int(unit["length"]) else (start + block * size, min(start + (block + 1) * size, stop))
-
-
-class JsonlDecoder:
+class JsonlDecoder(LineDecoder):
     """Decodes lines to the columns of a schema."""
 
-    def __init__(self, schema: pa.Schema, pool: Pool) -> None:
-        self._schema, self._pool = schema, pool
+    def __init__(self, form: LineFormat, schema: pa.Schema, pool: Pool) -> None:
+        super().__init__(form, pool)
+        self._schema = schema
         names = [f"f{n}" for n in range(len(schema))]  # a column may have a name that no attribute can have
         self._columns = list(zip(names, [_conversion(field) for field in schema], strict=True))
         fields = [
@@ -150,24 +95,7 @@ class JsonlDecoder:
             self._decode = _by_any_keys(self._line, {rename[name]: (name, kind) for name, kind, _ in fields})
         self._plain = trusts(schema)
 
-    def read(self, source: Source, unit: Any, blocks: range) -> Sequence[Decoded]:
-        if (codec := codec_of(source.name)) is None:
-            return [self._block(block, lines_of(source, *_block_of(unit, block))) for block in blocks]
-        key = (source.where, int(unit["start"]))
-        scan = self._pool.take(key, blocks.start) or LineScan(Inflated(source, codec))
-        scan.turn_to(source)
-        decoded, last = list[Decoded](), False
-        while scan.at < blocks.stop and not last:
-            number = scan.at
-            lines, last = _next(scan, unit)
-            if number >= blocks.start - _PASSED:
-                decoded.append(self._block(number, lines, last))
-        if not last:
-            self._pool.put(key, scan)
-        behind = range(max(scan.at, blocks.start), blocks.stop)
-        return [*decoded, *(self._block(number, NO_LINES, True) for number in behind)]
-
-    def _block(self, block: int, lines: Lines, last: bool = False) -> Decoded:
+    def decode(self, source: Source, block: int, lines: Lines, last: bool) -> Decoded:
         decode, view, nothing = self._decode, memoryview(lines.text), self._line()
         records: list[Any] = []
         bad: dict[int, str] = {}
@@ -201,29 +129,6 @@ class JsonlDecoder:
                 bad.setdefault(row, f"column {self._schema.field(n).name!r}: {reason}")
         first = {row: bytes(view[starts[row] : min(stops[row], starts[row] + _START)]) for row in bad}
         return Decoded(block, batch_of(arrays, len(records), self._schema), lines.starts, bad, last, first)
-
-    def ranges(self, source: Source, unit: Any, blocks: range) -> Sequence[tuple[int, int]]:
-        if codec_of(source.name) is not None:
-            return [(0, source.size)]
-        start, stop = _block_of(unit, blocks[0])[0], _block_of(unit, blocks[-1])[1]
-        return [(max(start - 1, 0), min(stop + MORE, source.size))]
-
-    def row_name(self, source: Source, row: int) -> str:
-        """The number of the line, from 1 on, and its byte offset; far behind only that, since lines must be counted."""
-        if row > _LINES_BYTES:
-            return f"byte {row:,}"
-        if (codec := codec_of(source.name)) is not None:
-            return f"line {_lines_before(row, Inflated(source, codec).read) + 1:,} (byte {row:,} of what comes out of it)"
-        pieces = (source.read(at, min(_STEP, row - at)) for at in range(0, row, _STEP))
-        return f"line {_lines_before(row, lambda: next(pieces, b'')) + 1:,} (byte {row:,})"
-
-
-def _lines_before(row: int, read: Callable[[], bytes]) -> int:
-    """Lines that end before a byte."""
-    lines = 0
-    while row > 0 and (piece := read()):
-        lines, row = lines + piece.count(b"\n", 0, row), row - len(piece)
-    return lines
 
 
 def _reason(error: msgspec.MsgspecError) -> str:

@@ -1,7 +1,7 @@
 """Lines of text, of a shard as it is or of what comes out of a compressed one.
 
-A line ends at LF and at nothing else; a line of nothing but white space is no row; a byte order mark at the start is not there. A
-row block owns the lines whose first byte is in it, wherever they end.
+A line ends at LF and at nothing else; a byte order mark at the start is not there. A row block owns the lines whose first byte is
+in it, wherever they end. A line of nothing but white space is no row, unless blank ones are asked for as well: then every line is.
 
 Threads: functions of their arguments; a `LineScan` has one owner.
 """
@@ -12,34 +12,41 @@ import numpy as np
 import numpy.typing as npt
 
 from zephon_async.errors import ShardError
-from zephon_async.io.formats.inflate import Inflated
+from zephon_async.io.formats.inflate import Stream
 from zephon_async.io.stores import Source
 
 MOST_LINE_BYTES = 1 << 28
-_BOM = b"\xef\xbb\xbf"
-_LF = 10
-_LONG_LINE, _LOOKED_AT = 256, 4096  # bytes: of a line that is long, and of a text that are looked at for the length of its lines
+BOM = b"\xef\xbb\xbf"
+_LF, _CR = b"\n\r"
+_TOO_LONG = "line of more than {:,} bytes: it is no text in lines, or wants a split"
+_RARE, _LOOKED_AT = 1024, 16384  # bytes: between two of a kind that is rare, and of a text that are looked at for that
 MORE = 1 << 16  # bytes read behind a block, where its last line runs on
 
 
 class Lines(NamedTuple):
-    """The lines of a byte block that are rows: bytes of the shard from `base` on, and where in the shard each line is."""
+    """The lines of a byte block that are rows: bytes of the shard from `base` on, and where in the shard each line is.
+
+    header: the names of the columns, in a format whose shards begin with them. plain: whether no line has what only a strict reader
+    reads right.
+    """
 
     base: int
     text: bytes
     starts: npt.NDArray[np.int64]
     stops: npt.NDArray[np.int64]
+    header: tuple[str, ...] = ()
+    plain: bool = False
 
 
 NO_LINES = Lines(0, b"", np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def lines_of(source: Source, start: int, stop: int) -> Lines:
-    """The lines whose first byte is in `start:stop`, but for blank ones."""
-    head = _head(source) if start <= len(_BOM) else 0
+def lines_of(source: Source, start: int, stop: int, blank: bool = False) -> Lines:
+    """The lines whose first byte is in `start:stop`; blank ones where these are asked for."""
+    head = _head(source) if start <= len(BOM) else 0
     base, stop = max(start - 1, 0), min(stop, source.size)
     text = source.read(base, min(stop + MORE, source.size) - base)
-    ends = _line_ends(text, stop - base) + base
+    ends = places_of(_LF, text, stop - base) + base
     starts = ends[: np.searchsorted(ends, stop - 1)] + 1
     if start <= head < stop:
         starts = np.concatenate(([head], starts))
@@ -50,24 +57,27 @@ def lines_of(source: Source, start: int, stop: int) -> Lines:
             text += _rest_of_line(source, base + len(text))
             end = len(text) - text.endswith(b"\n")
         stops = np.append(stops, base + end)
+    if blank:
+        return Lines(base, text, starts, stops)
     keep = _not_blank(text, starts - base, stops - base)
     return Lines(base, text, starts[keep], stops[keep])
 
 
-def _line_ends(text: bytes, size: int) -> npt.NDArray[np.int64]:
-    """Where lines end in the first `size` bytes: all at once, or where lines are long, by one search each, twice as quick."""
-    if text.count(b"\n", 0, _LOOKED_AT) > _LOOKED_AT // _LONG_LINE:
-        return np.flatnonzero(np.frombuffer(text, np.uint8, size) == _LF)
-    ends, at = [], text.find(b"\n", 0, size)
+def places_of(byte: int, text: bytes, size: int) -> npt.NDArray[np.int64]:
+    """Where a byte is in the first `size` bytes: all at once, or where it is rare, by one search each, which is quicker then."""
+    sought = bytes((byte,))
+    if text.count(sought, 0, _LOOKED_AT) > _LOOKED_AT // _RARE:
+        return np.flatnonzero(np.frombuffer(text, np.uint8, size) == byte)
+    places, at = [], text.find(sought, 0, size)
     while at >= 0:
-        ends.append(at)
-        at = text.find(b"\n", at + 1, size)
-    return np.array(ends, np.int64)
+        places.append(at)
+        at = text.find(sought, at + 1, size)
+    return np.array(places, np.int64)
 
 
 def _head(source: Source) -> int:
     """Where the first line begins."""
-    return len(_BOM) if source.size >= len(_BOM) and source.read(0, len(_BOM)) == _BOM else 0
+    return len(BOM) if source.size >= len(BOM) and source.read(0, len(BOM)) == BOM else 0
 
 
 def _rest_of_line(source: Source, at: int) -> bytes:
@@ -79,7 +89,7 @@ def _rest_of_line(source: Source, at: int) -> bytes:
         pieces.append(piece[: end or len(piece)])
         if end:
             break
-        _check_length(source.where, at + len(piece) - start)
+        _check_length(source.where, at + len(piece) - start, _TOO_LONG)
         at, more = at + len(piece), more * 2
     return b"".join(pieces)
 
@@ -93,17 +103,26 @@ def _not_blank(text: bytes, starts: npt.NDArray[np.int64], stops: npt.NDArray[np
     return keep
 
 
-def _check_length(where: str, nbytes: int) -> None:
+def text_stops(text: bytes, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where lines end without the CR that may be before their end."""
+    at = np.frombuffer(text or b"\n", np.uint8)
+    ends: npt.NDArray[np.int64] = stops - ((stops > starts) & (at[stops - 1] == _CR))
+    return ends
+
+
+def _check_length(where: str, nbytes: int, said: str) -> None:
     if nbytes > MOST_LINE_BYTES:
-        raise ShardError(f"{where}: has a line of more than {MOST_LINE_BYTES:,} bytes: it is no text in lines, or wants a split")
+        raise ShardError(f"{where}: has a {said.format(MOST_LINE_BYTES)}")
 
 
 class LineScan:
-    """The lines of a compressed shard, from its start on, a row block at a time: the next is `at`."""
+    """The lines of a shard that is read from its start, a row block at a time: the next is `at`."""
 
-    def __init__(self, stream: Inflated) -> None:
+    too_long = _TOO_LONG
+
+    def __init__(self, stream: Stream, blank: bool = False) -> None:
         self.at = 0
-        self._stream = stream
+        self._stream, self._blank = stream, blank
         self._text, self._base = b"", 0  # what has come out and was not given, from where on
         self._ends = np.empty(0, np.int64)  # of the lines in it
         self._over = False  # nothing more comes
@@ -122,38 +141,46 @@ class LineScan:
         return self._give(starts, stops, int(np.searchsorted(starts, stop)))
 
     def rows(self, rows: int) -> tuple[Lines, bool]:
-        """The next row block: so many lines that are not blank, fewer where there are no more; and whether there is none behind."""
+        """The next row block: so many lines that are rows, fewer where there are no more; and whether there is none behind."""
         while True:
             starts, stops = self._whole_lines()
-            sound = np.cumsum(_not_blank(self._text, starts - self._base, stops - self._base))
+            sound = np.cumsum(self._kept(starts, stops))
             if self._over or (len(sound) and sound[-1] >= rows):
                 return self._give(starts, stops, int(np.searchsorted(sound, rows)) + 1)
             self._more()
+
+    def _ends_in(self, piece: bytes) -> npt.NDArray[np.int64]:
+        """Where lines end in the next piece."""
+        return places_of(_LF, piece, len(piece))
+
+    def _kept(self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which lines are rows."""
+        return np.ones(len(starts), np.bool_) if self._blank else _not_blank(self._text, starts - self._base, stops - self._base)
 
     def _more(self) -> None:
         piece = self._stream.read()
         self._over = not piece
         at = self._base + len(self._text)
-        new = np.flatnonzero(np.frombuffer(piece, np.uint8) == _LF) + at
+        new = self._ends_in(piece) + at
         if not len(new):
-            _check_length(self._stream.where, at - (int(self._ends[-1]) if len(self._ends) else self._base))
+            begin = int(self._ends[-1]) if len(self._ends) else self._base
+            _check_length(self._stream.where, at - begin, self.too_long)
         self._text, self._ends = self._text + piece, np.concatenate((self._ends, new))
 
     def _whole_lines(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Where the lines begin and end that have come out whole."""
         end, stops = self._base + len(self._text), self._ends
-        starts = np.concatenate((np.array([self._base]), stops + 1))
+        head = len(BOM) if not self._base and self._text.startswith(BOM) else 0
+        starts = np.concatenate((np.array([self._base + head]), stops + 1))
         if self._over and starts[-1] < end:  # the last one ends with the text
             stops = np.append(stops, end)
-        starts = starts[: len(stops)]
-        if not self._base and len(starts) and self._text.startswith(_BOM):
-            starts[0] = min(len(_BOM), stops[0])
-        return starts, stops
+        return starts[: len(stops)], stops
 
     def _give(self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], lines: int) -> tuple[Lines, bool]:
+        rest = lines < len(stops) or not self._over
         starts, stops = starts[:lines], stops[:lines]
-        cut = min(int(stops[-1]) + 1 - self._base, len(self._text)) if len(stops) else 0
-        keep = _not_blank(self._text, starts - self._base, stops - self._base)
+        cut = len(self._text) if not rest else int(stops[-1]) + 1 - self._base if len(stops) else 0
+        keep = self._kept(starts, stops)
         given = Lines(self._base, self._text[:cut], starts[keep], stops[keep])
         self._text, self._base = self._text[cut:], self._base + cut
         self._ends = self._ends[np.searchsorted(self._ends, self._base) :]
