@@ -22,6 +22,7 @@ _TABLE = {  # name: (module, in which the format is FORMAT; suffixes; a file tha
     "jsonl": (f"{_WHERE}jsonl", with_compressed(".jsonl", ".ndjson"), ""),
     "parquet": (f"{_WHERE}parquet", (".parquet", ".pq"), ""),
     "arrow": (f"{_WHERE}arrow", (".arrow", ".ipc", ".feather"), ""),
+    "litdata": (f"{_WHERE}litdata", (".bin",), "index.json"),
     "memory": (f"{_WHERE}memory", (), ""),
 }
 _LAST = frozenset({"text"})  # where there is another format, these are its README and licence
