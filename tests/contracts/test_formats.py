@@ -148,7 +148,7 @@ def test_integers_become_tokens_and_text_stays_text(writer: Writer, tmp_path: Pa
 
 
 def test_what_kind_of_column_it_is_can_be_wrong(writer: Writer, dataset: Dataset) -> None:
-    if writer.schema.field("flag").type != pa.bool_():
+    if "flag" not in writer.schema.names or writer.schema.field("flag").type != pa.bool_():
         return
     block = Reader([dataset], pa.schema({"flag": pa.large_string()}), ones).read(0, 0, 0)
     assert block.columns.column(0).null_count == len(block.rows)
@@ -223,7 +223,7 @@ def test_a_shard_that_is_cut_short(writer: Writer, tmp_path: Path) -> None:
     rows = ROWS[21:27]
     writer.write(tmp_path, {"a": rows})
     path = tmp_path / f"a{writer.suffix}"
-    good, right = path.read_bytes(), [writer.given(row) for row in rows]
+    good, right = path.read_bytes(), [{name: writer.given(row)[name] for name in writer.schema.names} for row in rows]
     assert read_all(tmp_path) == (sorted_keys(right), None)
     for cut in range(len(good)):
         path.write_bytes(good[:cut])

@@ -23,6 +23,7 @@ _TABLE = {  # name: (module, in which the format is FORMAT; suffixes; a file tha
     "parquet": (f"{_WHERE}parquet", (".parquet", ".pq"), ""),
     "arrow": (f"{_WHERE}arrow", (".arrow", ".ipc", ".feather"), ""),
     "litdata": (f"{_WHERE}litdata", (".bin",), "index.json"),
+    "megatron": (f"{_WHERE}megatron", (".bin",), "{stem}.idx"),
     "memory": (f"{_WHERE}memory", (), ""),
 }
 _LAST = frozenset({"text"})  # where there is another format, these are its README and licence
@@ -140,6 +141,10 @@ def _hints(unknown: list[str], explicit: bool) -> str:
         hints += f"; if a .json file is one JSON object a line, {how}"
     if any(name.lower().endswith(_COMPRESSED) for name in unknown):
         hints += _NOT_UNPACKED
+    known = _endings()
+    for suffix in sorted(suffix for suffix in known if any(name.lower().endswith(suffix) for name in unknown)):
+        wanted = " or ".join(f"{beside.replace('{stem}', '<name>')!r} ({form})" for form, beside in known[suffix].items())
+        hints += f"; a {suffix} file is a shard where {wanted} lies beside it: name the folder, or the file with format="
     return hints
 
 

@@ -21,7 +21,6 @@ shards. Pickles are refused where their column is asked for, encrypted chunks al
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from zephon_async.errors import DatasetError, ShardError

@@ -7,6 +7,7 @@ What is read is checked, so nothing is taken from places that the file does not 
 
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -227,7 +228,7 @@ def _each_unpacked(body: bytes | memoryview, places: Ints) -> Samples:
     """Samples that are compressed one by one."""
     parts, bad, edges = [], {}, places.tolist()
     view = memoryview(body)
-    for row, (begin, end) in enumerate(zip(edges, edges[1:], strict=False)):
+    for row, (begin, end) in enumerate(pairwise(edges)):
         try:
             parts.append(unpack_zstd(view[begin:end], MOST_RATIO * (end - begin)))
         except ValueError as error:

@@ -34,7 +34,7 @@ class Chunk(msgspec.Struct):
 
 
 class Index(NamedTuple):
-    """leaves: in their order in a sample. codec: the name of the compression, or "". in_samples: each sample is compressed alone."""
+    """leaves: as they lie in a sample. codec: the name of the compression, or "". in_samples: each sample is compressed alone."""
 
     leaves: tuple[Leaf, ...]
     chunks: Mapping[str, Chunk]

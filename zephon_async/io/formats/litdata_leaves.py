@@ -35,13 +35,15 @@ from zephon_async.kinds import is_list, json_field
 
 Made: TypeAlias = tuple[pa.Array, dict[int, str]]
 _NUMPY: dict[int, str] = dict(enumerate(("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"))) | {13: "?"}
-_TORCH: dict[int, str] = dict(  # as torch.float32, torch.float, torch.float64 and so on: most have two numbers
-    zip(
-        (0, 1, 2, 3, 8, 9, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20),
-        "f4 f4 f8 f8 f2 f2 u1 i1 i2 i2 i4 i4 i8 i8 ? u2".split(),
-        strict=True,
-    )
-)
+_TORCH: dict[int, str] = {  # most have two numbers, as torch.float32 and torch.float
+    **dict.fromkeys((0, 1), "f4"),
+    **dict.fromkeys((2, 3), "f8"),
+    **dict.fromkeys((8, 9), "f2"),
+    **dict.fromkeys((13, 14), "i2"),
+    **dict.fromkeys((15, 16), "i4"),
+    **dict.fromkeys((17, 18), "i8"),
+    **dict(zip((11, 12, 19, 20), ("u1", "i1", "?", "u2"), strict=True)),
+}
 _TEXTS = frozenset({"str", "text"})
 _BYTES = frozenset({"bytes", "jpeg", "image", "file", "video", "audio", "tifffile", "tiff", "pdf", "mesh", "nifti"})
 _NUMBERS = {"bool": "?", "int": "<i8", "float": "<f8"}
