@@ -1,9 +1,12 @@
 """Writes the LitData folders beside it, and `expected.json`, as the library itself reads them in order.
 
+`old` was made by litdata 0.2.17 from the rows of `typed`; it took booleans for numbers.
+
 Made with litdata 0.2.76, zstd 1.5.7, pyarrow, pillow 13 and torch 2.14 on Python 3.11: `python make.py` in this folder.
 """
 
 import base64
+import io
 import json
 import shutil
 from collections.abc import Iterator
@@ -15,6 +18,7 @@ import numpy as np
 import torch
 from litdata import StreamingDataset, optimize
 from litdata.streaming.item_loader import TokensLoader
+from litdata.types import File, Jpeg, JpegArray, Text
 from litdata.utilities.encryption import FernetEncryption
 from PIL import Image
 
@@ -56,6 +60,25 @@ def single(n: int) -> str:
 
 def nested(n: int) -> dict[str, Any]:
     return {"id": n, "turns": [{"role": "user", "text": f"t{k}"} for k in range(n % 3)], "tags": ["a", "b"][: n % 3]}
+
+
+def stored(n: int) -> dict[str, Any]:
+    """Files, of which the bytes are kept."""
+    one = io.BytesIO()
+    Image.fromarray(np.full((2, 3, 3), n, np.uint8)).save(one, "JPEG")
+    jpeg = Jpeg(bytes=one.getvalue())
+    return {
+        "photo": jpeg,
+        "photos": JpegArray(images=[jpeg] * (1 + n % 2)),
+        "paper": File(bytes=b"%d" % n),
+        "note": Text(text=f"é{n}"),
+    }
+
+
+def kept(row: dict[str, Any]) -> dict[str, Any]:
+    """The bytes in such a row."""
+    photos = [each.bytes for each in row["photos"].images]
+    return plain({"photo": row["photo"].bytes, "photos": photos, "paper": row["paper"].bytes, "note": row["note"].text})
 
 
 def pickled(n: int) -> dict[str, Any]:
@@ -108,6 +131,8 @@ def main() -> None:
         "zstd_sample": zstd("zstd_sample", compression_level="sample"),
         "tokens": make("tokens", tokens, 9, 20, loader=TokensLoader(block_size=4)),
     }
+    make("stored", stored, rows=2, read=False)
+    expected["stored"] = [kept(stored(n)) for n in range(2)]
     make("pickled", pickled, read=False)
     make("encrypted", typed, read=False, encryption=FernetEncryption(password="secret", level="chunk"))
     (HERE / "expected.json").write_text(json.dumps(expected))

@@ -8,9 +8,9 @@ The index may be large, so no more of it is read than is needed: its head when l
 part that says where they lie, which is kept in the pool. The tokens of any row blocks are then one range. Sequences must lie one
 behind the other from the first byte to the last, as the writer lays them, so a file that was cut short cannot be taken for whole.
 
-Layout of the index: magic, version 1, code of the type, how many sequences, how many documents and one more; then the length of each
-sequence (int32), the first byte of each (int64), the first sequence of each document and the end (int64), and perhaps a mode of each
-sequence (int8).
+Layout of the index: magic, version 1, code of the type, how many sequences, how many documents and one more; then the length of
+each sequence (int32), the first byte of each (int64), the first sequence of each document and the end (int64), and perhaps a mode
+of each sequence (int8).
 """
 
 import struct
