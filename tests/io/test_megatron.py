@@ -3,6 +3,7 @@
 import json
 import shutil
 import struct
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def named(name: str, folder: Path) -> Dataset:
 def test_documents_are_their_sequences_end_to_end(name: str, tmp_path: Path) -> None:
     dataset = named(name, tmp_path)
     found = whole(dataset.with_sizes(unit_bytes=24, block_bytes=8))
-    assert found.rows == [{"input_ids": sum(sequences, [])} for sequences in EXPECTED[name]]
+    assert found.rows == [{"input_ids": [*chain(*sequences)]} for sequences in EXPECTED[name]]
     value = {"float64": "double", "float32": "float", "merged": "uint16"}.get(name, name)
     assert schema_of(dataset) == pa.schema({"input_ids": pa.list_(pa.field("item", pa.type_for_alias(value)))})
 
@@ -42,7 +43,7 @@ def test_modes_of_sequences(tmp_path: Path) -> None:
     found = whole(named("modes", tmp_path).with_sizes(unit_bytes=30, block_bytes=10))
     assert found.rows == [
         {
-            "input_ids": sum((tokens for tokens, _ in document), []),
+            "input_ids": [*chain(*(tokens for tokens, _ in document))],
             "lengths": [len(tokens) for tokens, _ in document],
             "modes": [mode for _, mode in document],
         }
@@ -59,7 +60,7 @@ def test_every_file_of_a_folder_is_a_shard() -> None:
 def test_one_file_is_read_by_the_name_of_the_format(tmp_path: Path) -> None:
     named("uint8", tmp_path)
     assert len(Dataset.from_path("d", tmp_path / "uint8.bin", format="megatron")) == 5
-    with pytest.raises(DatasetError, match="name the folder, or the file with format=$"):
+    with pytest.raises(DatasetError, match=r"name the folder, or the file with format=$"):
         Dataset.from_path("d", tmp_path / "uint8.bin")
 
 
