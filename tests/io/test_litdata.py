@@ -231,6 +231,15 @@ def test_another_number_of_samples_than_the_index_says(way: str, tmp_path: Path)
     assert str(caught.value) == f"dataset 'd', shard {name!r}: has 5 samples, and 4 by its index.json"
 
 
+def test_an_index_that_was_written_anew_counts(tmp_path: Path) -> None:
+    WAYS[".bin"](tmp_path, {"a": ROWS})
+    assert len(whole(of(tmp_path)).rows) == 5
+    path = tmp_path / "index.json"
+    path.write_text(path.read_text().replace('"chunk_size": 5', '"chunk_size": 6'))
+    with pytest.raises(ShardError, match="has 5 samples, and 6 by its"):
+        whole(of(tmp_path))
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_another_size_than_the_index_says(way: str, tmp_path: Path) -> None:
     WAYS[way](tmp_path, {"a": ROWS})

@@ -77,8 +77,12 @@ def _parsed(source: Source) -> Index:
         raise ShardError(f"{source.where}: {error}") from error
 
 
+def _index(source: Source) -> Index:
+    return _PARSED.of(source.beside(INDEX))
+
+
 def _layout(source: Source) -> Layout:
-    index = _PARSED.of(source.beside(INDEX))
+    index = _index(source)
     chunk = index.chunks.get(source.name.rpartition("/")[2])
     if chunk is None:
         raise ShardError(f"{source.where}: its {INDEX} does not name it; list the dataset anew")
@@ -126,8 +130,9 @@ _PARSED, _LAYOUT = Remembered(_parsed), Remembered(_layout)
 
 
 def layout_of(source: Source) -> Layout:
-    """How a chunk is laid out, from its index and its ends."""
-    return _LAYOUT.of(source)
+    """How a chunk is laid out, from its ends and its index, which may have been written anew."""
+    layout, index = _LAYOUT.of(source), _index(source)
+    return layout if layout.index is index or layout.index == index else _layout(source)
 
 
 def layout_ranges(source: Source) -> list[tuple[int, int]]:
