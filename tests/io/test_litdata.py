@@ -188,7 +188,7 @@ def test_without_an_index(tmp_path: Path) -> None:
     with pytest.raises(DatasetError) as caught:
         of(tmp_path)
     assert str(caught.value).endswith(
-        "ignored: 'a.bin'; a .bin file is a shard where 'index.json' (litdata) or '<name>.idx' (megatron) lies beside it: "
+        "ignored: 'a.bin'; a .bin file is a shard where '<name>.idx' (megatron) or 'index.json' (litdata) lies beside it: "
         "name the folder, or the file with format="
     )
     with pytest.raises(DatasetError, match=r"index.json' cannot be read: No such file or directory$"):
@@ -207,6 +207,12 @@ def test_one_folder_of_each_format(tmp_path: Path) -> None:
         DatasetError, match=r"holds more than one format .*litdata: 'lit/chunk-0-0.bin'; megatron: 'tokens/float32.bin'"
     ):
         of(tmp_path)
+    shutil.copy(WRITTEN / "pair" / "index.json", tmp_path / "tokens")  # what names one file alone says more
+    assert {name for name in of(tmp_path / "tokens").ignored if not name.endswith(".idx")} == {
+        "expected.json",
+        "index.json",
+        "make.py",
+    }
     assert of(tmp_path / "lit").format == "litdata"
     assert of(tmp_path / "tokens").format == "megatron"
 

@@ -22,8 +22,8 @@ _TABLE = {  # name: (module, in which the format is FORMAT; suffixes; a file tha
     "jsonl": (f"{_WHERE}jsonl", with_compressed(".jsonl", ".ndjson"), ""),
     "parquet": (f"{_WHERE}parquet", (".parquet", ".pq"), ""),
     "arrow": (f"{_WHERE}arrow", (".arrow", ".ipc", ".feather"), ""),
+    "megatron": (f"{_WHERE}megatron", (".bin",), "{stem}.idx"),  # before those of which one file is beside many
     "litdata": (f"{_WHERE}litdata", (".bin",), "index.json"),
-    "megatron": (f"{_WHERE}megatron", (".bin",), "{stem}.idx"),
     "memory": (f"{_WHERE}memory", (), ""),
 }
 _LAST = frozenset({"text"})  # where there is another format, these are its README and licence

@@ -283,7 +283,8 @@ class Scan:
             self._begin += gone
         del self._buffer[: begin - self._begin]
         self._begin = begin
-        return bytes(self._buffer[: end - begin])
+        with memoryview(self._buffer) as view:
+            return bytes(view[: end - begin])
 
     def _finish(self) -> None:
         """Nothing may lie behind the last sample but what the index says, and nothing may be wrong with the end."""
