@@ -129,7 +129,10 @@ class _Documents:
         columns = {}
         if body is not None:
             edges = self.edges[begin : begin + rows + 1]
-            tokens = np.frombuffer(body, np.uint8)[edges[0] - start : edges[-1] - start].copy().view(self.head.dtype)
+            tokens = np.frombuffer(body, np.uint8)[edges[0] - start : edges[-1] - start]
+            if len(tokens) < len(body):  # so that the block does not hold those beside it
+                tokens = tokens.copy()
+            tokens = tokens.view(self.head.dtype)
             columns["input_ids"] = _lists(edges // self.head.dtype.itemsize, tokens)
         if self.modes is not None:
             own = self.sequences[begin : begin + rows + 1]
