@@ -97,6 +97,8 @@ class RemoteStore:
         return tuple(self.objects)
 
     def shard(self, name: str) -> Shard:
+        if name not in self.objects:
+            raise DatasetError(f"there is no {name!r} among what was listed")
         return Shard(name, self.objects[name].size, self.objects[name].tag)
 
     def open(self, dataset: str, shard: Shard, access: Access | None = None) -> RemoteSource:

@@ -37,6 +37,8 @@ _TABLE = {  # name: (module, in which the format is FORMAT; suffixes; a file tha
     "arrow": (f"{_WHERE}arrow", (".arrow", ".ipc", ".feather"), ""),
     "mds": (f"{_WHERE}mds", (".mds", ".mds.br", ".mds.bz2", ".mds.gz", ".mds.snappy", ".mds.zstd"), ""),
     "webdataset": (f"{_WHERE}webdataset", (*with_compressed(".tar"), ".tgz"), ""),
+    "megatron": (f"{_WHERE}megatron", (".bin",), "{stem}.idx"),  # before those of which one file is beside many
+    "litdata": (f"{_WHERE}litdata", (".bin",), "index.json"),
     "memory": (f"{_WHERE}memory", (), ""),
 }
 _LAST = frozenset({"text"})  # where there is another format, these are its README and licence
@@ -167,6 +169,10 @@ def _hints(unknown: list[str]) -> str:
         hints += "; if a .json file is one JSON object a line, format='jsonl' reads it"
     if any(name.lower().endswith(_COMPRESSED) for name in {*unknown}.difference(json)):
         hints += _NOT_UNPACKED
+    known = _endings()
+    for suffix in sorted(suffix for suffix in known if any(name.lower().endswith(suffix) for name in unknown)):
+        wanted = " or ".join(f"{beside.replace('{stem}', '<name>')!r} ({form})" for form, beside in known[suffix].items())
+        hints += f"; a {suffix} file is a shard where {wanted} lies beside it: name the folder, or the file with format="
     return hints
 
 

@@ -63,6 +63,19 @@ def _zstd() -> Any:
     return zstd
 
 
+def unpack_zstd(piece: bytes | memoryview, most: int) -> bytes:
+    """What comes out of one frame, of at most so many bytes. Raises `ValueError`."""
+    zstd = _zstd()
+    frame = zstd.ZstdDecompressor()
+    try:
+        out = frame.decompress(piece, most + 1)
+    except zstd.ZstdError as error:
+        raise ValueError(f"cannot be decompressed as zstd: {error}") from error
+    if len(out) > most or not frame.eof or frame.unused_data:
+        raise ValueError(f"is not one frame of zstd, of at most {most:,} bytes")
+    return bytes(out)
+
+
 class Codec(NamedTuple):
     """A way of compression. nbytes: about what a decompressor holds. padded: zeros may lie behind a member."""
 
