@@ -23,7 +23,7 @@ from zephon_async.io.access import Access
 from zephon_async.io.at_once import at_once
 from zephon_async.io.catalog import UNIT, Catalog, Shard
 from zephon_async.io.conform import canonical_field
-from zephon_async.io.formats import Measure, UnitSpan, find_format, pick_shards, reading
+from zephon_async.io.formats import Measure, UnitSpan, ending_of, find_format, pick_shards, reading
 from zephon_async.io.in_memory import tables_of_arrow, tables_of_rows
 from zephon_async.io.remote import LOCAL, list_url
 from zephon_async.io.stores import LocalStore, MemoryStore, Source, Store
@@ -109,9 +109,7 @@ class Dataset:
         if not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options):
             raise RecipeError(f"dataset {name!r}: storage_options is a dict of settings by name, not {type(options).__name__}")
         try:
-            store = _store(text, options)
-            picked, found = pick_shards(text, store.names, format, store.explicit)
-            names = find_format(picked).shards(found, lambda file: _whole(name, store, file))
+            picked, store, names = _listed(name, text, options, format)
             shards = tuple(store.shard(shard) for shard in sorted(names, key=_in_bytes))
         except (DatasetError, RecipeError) as error:
             raise type(error)(f"dataset {name!r}: {error}") from error.__cause__
@@ -231,6 +229,16 @@ class Dataset:
 
 def _in_bytes(name: str) -> bytes:
     return name.encode("utf-8", "surrogateescape")
+
+
+def _listed(dataset: str, path: str, options: Mapping[str, Any], form: str | None) -> tuple[str, Store, Sequence[str]]:
+    """The format of what a path or URL stands for, its store, and the names in it that are shards."""
+    told = ending_of(path) if form is None else form
+    if told is not None and (own := find_format(told).store(path, options)) is not None:
+        return told, own, own.names
+    store = _store(path, options)
+    picked, found = pick_shards(path, store.names, form, store.explicit)
+    return picked, store, find_format(picked).shards(found, lambda file: _whole(dataset, store, file))
 
 
 def _store(path: str, options: Mapping[str, Any]) -> Store:

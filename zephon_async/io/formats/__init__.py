@@ -15,13 +15,16 @@ from zephon_async.errors import DatasetError, RecipeError
 from zephon_async.io.formats.base import Decoded, Decoder, Format, Measure, UnitSpan, reading
 from zephon_async.io.formats.inflate import COMPRESSED, with_compressed
 
-__all__ = ["Decoded", "Decoder", "Format", "Measure", "UnitSpan", "beside_name", "find_format", "pick_shards", "reading"]
+__all__ = ["Decoded", "Decoder", "Format", "Measure", "UnitSpan", "beside_name", "ending_of", "find_format", "pick_shards", "reading"]
 
 _WHERE = "zephon_async.io.formats."
 _TABLE = {  # name: (module, in which the format is FORMAT; suffixes; a file that lies beside every shard, see `Format.beside`)
     "jsonl": (f"{_WHERE}jsonl", with_compressed(".jsonl", ".ndjson"), ""),
     "parquet": (f"{_WHERE}parquet", (".parquet", ".pq"), ""),
     "arrow": (f"{_WHERE}arrow", (".arrow", ".ipc", ".feather"), ""),
+    "lance": (f"{_WHERE}lance", (".lance",), ""),
+    "vortex": (f"{_WHERE}vortex", (".vortex",), ""),
+    "array_record": (f"{_WHERE}array_record", (".array_record", ".arrayrecord"), ""),
     "memory": (f"{_WHERE}memory", (), ""),
 }
 _LAST = frozenset({"text"})  # where there is another format, these are its README and licence
@@ -61,6 +64,11 @@ def beside_name(name: str, suffix: str, beside: str) -> str:
     """The name of the file beside a shard: see `Format.beside`."""
     folder, slash, base = name.rpartition("/")
     return f"{folder}{slash}{beside.replace('{stem}', base[: len(base) - len(suffix)])}"
+
+
+def ending_of(path: str) -> str | None:
+    """The format that a path's own ending tells, be it a file or a folder."""
+    return _form_of(path.rstrip("/"), (), _endings())
 
 
 def find_format(name: str) -> Format:

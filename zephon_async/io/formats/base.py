@@ -18,9 +18,9 @@ import pyarrow as pa
 from zephon_async.checks import hint
 from zephon_async.errors import ShardError
 from zephon_async.io.catalog import ANYWHERE
-from zephon_async.io.conform import canonical_field
+from zephon_async.io.conform import canonical_field, conform
 from zephon_async.io.pool import Pool
-from zephon_async.io.stores import Source
+from zephon_async.io.stores import Source, Store
 
 Measure: TypeAlias = Literal["rows", "bytes"]
 MOST_ROWS = 4096  # of a row block, where rows are counted
@@ -99,6 +99,14 @@ class Format(Protocol):
         """
         return names
 
+    def store(self, path: str, options: Mapping[str, Any]) -> Store | None:
+        """What lies at a path or URL as a store of its own, where a dataset is one thing with a manifest; None: its shards are files.
+
+        It is asked where the format was said, or is told by the path's own ending, before anything is listed. options: the
+        `storage_options`. The names of the store are then the shards, and its sources what the format reads: they need no bytes.
+        """
+        return None
+
     def measure(self, total_bytes: int) -> Measure:
         """What the units of a dataset of so many bytes are measured in: rows where they can be told without a full read."""
 
@@ -118,6 +126,13 @@ def rows_per_block(rows: int, nbytes: int, block_bytes: int) -> int:
     return max(-(-rows // blocks), 1)
 
 
+def runs_of_rows(rows: int, nbytes: int, unit_bytes: int, block_bytes: int) -> list[UnitSpan]:
+    """Units of about `unit_bytes` for `rows` rows of `nbytes` bytes in all that can be entered anywhere; they begin at row `start`."""
+    block = rows_per_block(rows, nbytes, block_bytes)
+    step = block * max(unit_bytes * rows // max(nbytes, 1) // block, 1)
+    return [UnitSpan(first, min(first + step, rows), first, min(step, rows - first), block) for first in range(0, rows, step)]
+
+
 def span_of(unit: Any, block: int) -> tuple[int, int]:
     """Where row block `block` of a unit measured in rows begins in the unit, and how many rows it has."""
     begin = block * int(unit["block"])
@@ -128,6 +143,22 @@ def rows_of(unit: Any, block: int) -> npt.NDArray[np.int64]:
     """The rows in the shard of a row block of a unit measured in rows."""
     begin, rows = span_of(unit, block)
     return np.arange(rows) + (int(unit["first"]) + begin)
+
+
+def cut(columns: Mapping[str, pa.Array], schema: pa.Schema, unit: Any, blocks: range) -> list[Decoded]:
+    """Row blocks of a unit measured in rows, cut out of the columns of all of them.
+
+    Each has bytes of its own, so that one that is kept does not keep the others.
+    """
+    first, decoded = span_of(unit, blocks.start)[0], []
+    for block in blocks:
+        begin, rows = span_of(unit, block)
+        pieces = {name: array.slice(begin - first, rows) for name, array in columns.items()}
+        if len(blocks) > 1:
+            pieces = {name: pa.concat_arrays([piece]) for name, piece in pieces.items()}
+        made, bad = conform(pieces, rows, schema)
+        decoded.append(Decoded(block, made, rows_of(unit, block), bad))
+    return decoded
 
 
 def check_columns(source: Source, schema: pa.Schema, wanted: Collection[str], required: Collection[str]) -> list[str]:
