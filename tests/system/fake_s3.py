@@ -228,7 +228,7 @@ class FakeS3:
         more, encode = len(keys) > begin + self.page_keys, query.get("encoding-type") == "url"
         entries = "".join(
             f"<Contents><Key>{quote_plus(key, safe='/') if encode else escape(key)}</Key><Size>{len(found[key])}</Size>"
-            f"<ETag>{escape(tag_of(found[key]), {chr(34): '&quot;'})}</ETag></Contents>"
+            f"<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>{escape(tag_of(found[key]), {chr(34): '&quot;'})}</ETag></Contents>"
             for key in keys[begin : begin + self.page_keys]
         )
         following = f"<NextContinuationToken>{begin + self.page_keys}</NextContinuationToken>" if more else ""

@@ -33,7 +33,9 @@ def library(module: str, form: str, wanted: str, caps: Mapping[str, str] | None 
         name = ".".join(map(str, sys.version_info[:2])) + "t" * FREE_THREADED
         raise RecipeError(f"{form} is read with a library that is not there on this Python {name} ({error}): {wanted}") from error
     if process != os.getpid():
-        raise DatasetError(f"{form} cannot be read in a forked process: start it by spawn, or read in the process that it was forked from")
+        raise DatasetError(
+            f"{form} cannot be read in a forked process: start it by spawn, or read in the process that it was forked from"
+        )
     return loaded
 
 

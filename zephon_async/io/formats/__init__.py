@@ -15,7 +15,18 @@ from zephon_async.errors import DatasetError, RecipeError
 from zephon_async.io.formats.base import Decoded, Decoder, Format, Measure, UnitSpan, reading
 from zephon_async.io.formats.inflate import COMPRESSED, with_compressed
 
-__all__ = ["Decoded", "Decoder", "Format", "Measure", "UnitSpan", "beside_name", "ending_of", "find_format", "pick_shards", "reading"]
+__all__ = [
+    "Decoded",
+    "Decoder",
+    "Format",
+    "Measure",
+    "UnitSpan",
+    "beside_name",
+    "ending_of",
+    "find_format",
+    "pick_shards",
+    "reading",
+]
 
 _WHERE = "zephon_async.io.formats."
 _TABLE = {  # name: (module, in which the format is FORMAT; suffixes; a file that lies beside every shard, see `Format.beside`)

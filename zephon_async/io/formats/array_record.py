@@ -12,7 +12,17 @@ import pyarrow as pa
 
 from zephon_async.errors import DatasetError, ShardError
 from zephon_async.io.foreign import calling, library
-from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, check_columns, cut, looked, runs_of_rows, span_of
+from zephon_async.io.formats.base import (
+    Decoded,
+    Format,
+    Measure,
+    UnitSpan,
+    check_columns,
+    decoded_block,
+    looked,
+    runs_of_rows,
+    span_of,
+)
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import LocalSource, Source
 
@@ -84,11 +94,13 @@ class ArrayRecordDecoder:
         source.read(0, 0)  # as it was listed, also where a reader stands open
         key = (source.where, 0)
         opened = self._pool.take(key, blocks.start) or _Opened(source)
-        begin = span_of(unit, blocks.start)[0]
-        rows = sum(span_of(unit, blocks[-1])) - begin
-        columns = {name: opened.read(int(unit["start"]) + begin, rows) for name in names}
+        decoded = []
+        for block in blocks:
+            begin, rows = span_of(unit, block)
+            columns = {name: opened.read(int(unit["start"]) + begin, rows) for name in names}
+            decoded.append(decoded_block(columns, self._schema, unit, block))
         self._pool.put(key, opened)
-        return cut(columns, self._schema, unit, blocks)
+        return decoded
 
     def ranges(self, source: Source, unit: Any, blocks: range) -> Sequence[tuple[int, int]]:
         """None: the library reads."""

@@ -100,7 +100,7 @@ class Format(Protocol):
         return names
 
     def store(self, path: str, options: Mapping[str, Any]) -> Store | None:
-        """What lies at a path or URL as a store of its own, where a dataset is one thing with a manifest; None: its shards are files.
+        """What lies at a path or URL as a store of its own, where a dataset has a manifest; None: its shards are files.
 
         It is asked where the format was said, or is told by the path's own ending, before anything is listed. options: the
         `storage_options`. The names of the store are then the shards, and its sources what the format reads: they need no bytes.
@@ -127,7 +127,7 @@ def rows_per_block(rows: int, nbytes: int, block_bytes: int) -> int:
 
 
 def runs_of_rows(rows: int, nbytes: int, unit_bytes: int, block_bytes: int) -> list[UnitSpan]:
-    """Units of about `unit_bytes` for `rows` rows of `nbytes` bytes in all that can be entered anywhere; they begin at row `start`."""
+    """Units of about `unit_bytes`, from row `start` on, for `rows` rows of `nbytes` bytes in all that can be entered anywhere."""
     block = rows_per_block(rows, nbytes, block_bytes)
     step = block * max(unit_bytes * rows // max(nbytes, 1) // block, 1)
     return [UnitSpan(first, min(first + step, rows), first, min(step, rows - first), block) for first in range(0, rows, step)]
@@ -145,20 +145,15 @@ def rows_of(unit: Any, block: int) -> npt.NDArray[np.int64]:
     return np.arange(rows) + (int(unit["first"]) + begin)
 
 
-def cut(columns: Mapping[str, pa.Array], schema: pa.Schema, unit: Any, blocks: range) -> list[Decoded]:
-    """Row blocks of a unit measured in rows, cut out of the columns of all of them.
+def decoded_block(columns: Mapping[str, pa.Array], schema: pa.Schema, unit: Any, block: int) -> Decoded:
+    """A row block of a unit measured in rows, of its columns; of those that are slices of far more, copies are made."""
+    rows = rows_of(unit, block)
+    made, bad = conform({name: _own(array) for name, array in columns.items()}, len(rows), schema)
+    return Decoded(block, made, rows, bad)
 
-    Each has bytes of its own, so that one that is kept does not keep the others.
-    """
-    first, decoded = span_of(unit, blocks.start)[0], []
-    for block in blocks:
-        begin, rows = span_of(unit, block)
-        pieces = {name: array.slice(begin - first, rows) for name, array in columns.items()}
-        if len(blocks) > 1:
-            pieces = {name: pa.concat_arrays([piece]) for name, piece in pieces.items()}
-        made, bad = conform(pieces, rows, schema)
-        decoded.append(Decoded(block, made, rows_of(unit, block), bad))
-    return decoded
+
+def _own(array: pa.Array) -> pa.Array:
+    return pa.concat_arrays([array]) if array.get_total_buffer_size() > 2 * array.nbytes else array
 
 
 def check_columns(source: Source, schema: pa.Schema, wanted: Collection[str], required: Collection[str]) -> list[str]:

@@ -27,7 +27,7 @@ from zephon_async.io.formats.base import (
     Measure,
     UnitSpan,
     check_columns,
-    cut,
+    decoded_block,
     looked,
     rows_per_block,
     span_of,
@@ -168,7 +168,9 @@ class _Opened:
         with _decoding(self.raw):
             table = self._scan.execute(row_range=(first, first + rows)).to_arrow().read_all()
         if table.num_rows != rows:
-            raise ShardError(f"{self.raw.source.where}: gives {table.num_rows} rows from row {first} on, not {rows} as its footer says")
+            raise ShardError(
+                f"{self.raw.source.where}: gives {table.num_rows} rows from row {first} on, not {rows} as its footer says"
+            )
         return {name: _one(table.column(name)) for name in self.names}
 
 
@@ -187,12 +189,14 @@ class VortexDecoder:
         key = (source.where, int(unit["start"]))
         opened = self._pool.take(key, blocks.start) or _Opened(source, self._schema, self._required)
         opened.raw.source = source
-        begin = span_of(unit, blocks.start)[0]
-        columns = opened.rows(int(unit["start"]) + begin, sum(span_of(unit, blocks[-1])) - begin)
+        decoded = []
+        for block in blocks:
+            begin, rows = span_of(unit, block)
+            decoded.append(decoded_block(opened.rows(int(unit["start"]) + begin, rows), self._schema, unit, block))
         if blocks.stop * int(unit["block"]) < int(unit["length"]):
             opened.nbytes = opened.raw.taken
             self._pool.put(key, opened)
-        return cut(columns, self._schema, unit, blocks)
+        return decoded
 
     def ranges(self, source: Source, unit: Any, blocks: range) -> Sequence[tuple[int, int]]:
         """None that is known: the library does not tell where chunks lie, and asks for them when it needs them."""

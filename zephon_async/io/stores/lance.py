@@ -1,12 +1,12 @@
 """Lance datasets as stores. A shard is a fragment, named by its number: "fragment-0000000003".
 
-A dataset is pinned to the version that it has when it is listed, or to that of `storage_options={"version": 5}` (a number or a tag),
-so later writes change nothing: its files are never written to again. A fragment's tag is made of the names of its files. One
-that cleaning up has taken away is an error.
+A dataset is pinned to the version that it has when it is listed, or to that of `storage_options={"version": 5}` (a number or a
+tag), so later writes change nothing: files are never written to again. A fragment's tag is made of the names of its files. One that
+cleaning up has taken away is an error.
 
-It is read by the library's own storage and threads: neither the fetcher nor the cache takes part, and its reads are tried again as
-the library does. `storage_options` are those of fsspec, translated, or the library's own names (aws_..., azure_..., google_...).
-Its pools are of at most two threads each, if LANCE_IO_THREADS and LANCE_CPU_THREADS do not say otherwise and nobody has loaded it before.
+It is read by the library's own storage and threads: neither the fetcher nor the cache takes part, and the library itself tries
+again what fails. `storage_options` are those of fsspec, translated, or the library's own names (aws_..., azure_..., google_...).
+Its pools are of at most two threads each, if LANCE_IO_THREADS and LANCE_CPU_THREADS say nothing else, and nobody has loaded it.
 
 Threads: a store opens its dataset when it is first asked; where two do so at once, one is kept. The library's datasets are for any
 number of threads.
@@ -41,7 +41,18 @@ _NAMES = {
     "gs": {"token": "google_service_account", "anon": "google_skip_signature"},
     **dict.fromkeys(("az", "abfs", "abfss"), _AZURE),
 }
-_OWN = ("aws_", "azure_", "google_", "allow_", "proxy_", "connect_timeout", "timeout", "user_agent", "download_retry_count", "client_")
+_OWN = (
+    "aws_",
+    "azure_",
+    "google_",
+    "allow_",
+    "proxy_",
+    "connect_timeout",
+    "timeout",
+    "user_agent",
+    "download_retry_count",
+    "client_",
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +127,9 @@ def lance_store(path: str, options: Mapping[str, Any]) -> LanceStore:
     settings = {name: value for name, value in options.items() if value is not None}
     version = settings.pop("version", None)
     if version is not None and (isinstance(version, bool) or not isinstance(version, int | str)):
-        raise RecipeError(f"version in storage_options is {shown(version)}: it must be the number of a version of the dataset, or a tag")
+        raise RecipeError(
+            f"version in storage_options is {shown(version)}: it must be the number of a version of the dataset, or a tag"
+        )
     scheme, separator, rest = path.partition("://")
     if separator and scheme not in ("file", "local") and not os.path.lexists(path):
         scheme = "s3" if scheme == "s3a" else scheme
@@ -167,8 +180,10 @@ def _translated(scheme: str, options: Mapping[str, Any]) -> dict[str, str]:
         if name not in known and not name.startswith(_OWN):
             raise RecipeError(f"storage_options of Lance know no {name!r} for {scheme}://; {nearest(name, [*known, 'version'])}")
         if not isinstance(value, str | int | float):
-            raise RecipeError(f"{name} in storage_options of Lance must be a text, a number, True or False, not {type(value).__name__}")
-        made[known.get(name, name)] = str(value).lower() if isinstance(value, bool) else str(value)
+            raise RecipeError(
+                f"{name} in storage_options of Lance must be a text, a number, True or False, not {type(value).__name__}"
+            )
+        made[str(known.get(name, name))] = str(value).lower() if isinstance(value, bool) else str(value)
     if endpoint := made.get("aws_endpoint"):
         made.setdefault("aws_region", "us-east-1")  # else it asks Amazon
         if endpoint.startswith("http://"):
