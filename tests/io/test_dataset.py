@@ -21,7 +21,10 @@ from zephon_async.io import Dataset, InMemoryShard
 from zephon_async.kinds import json_field
 
 CASES = Path(__file__).parent.parent / "cases"
-SUFFIXES = ".arrow .feather .ipc .jsonl .ndjson .parquet .pq, behind those of lines also .gz .zst .zstd .bz2 .xz"
+SUFFIXES = (
+    ".array_record .arrayrecord .arrow .feather .ipc .jsonl .lance .ndjson .parquet .pq .vortex, "
+    "behind those of lines also .gz .zst .zstd .bz2 .xz"
+)
 
 
 def files(folder: Path, *names: str) -> None:
@@ -227,7 +230,7 @@ def test_two_formats(tmp_path: Path) -> None:
 
 def test_a_format_that_there_is_not(tmp_path: Path) -> None:
     files(tmp_path, "a.txt")
-    known = "known: arrow, jsonl, parquet"
+    known = "known: array_record, arrow, jsonl, lance, parquet, vortex"
     for wrong, near in (("json", "jsonl"), ("Parquet", "parquet"), (".pq", "parquet"), ("ipc", "arrow")):
         right = f"dataset 'd': there is no format {wrong!r}; did you mean {near!r}? {known}"
         assert said(lambda wrong=wrong: Dataset.from_path("d", tmp_path / "a.txt", format=wrong)) == right

@@ -278,17 +278,6 @@ def test_a_version_that_is_not_there(folder: Path) -> None:
     assert str(caught.value).startswith(f"dataset 'd': {str(folder)!r}, version 77 cannot be read as a Lance dataset: ")
 
 
-def test_a_library_that_is_not_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    foreign._loaded.cache_clear()
-    monkeypatch.setitem(sys.modules, "lance", None)
-    with pytest.raises(RecipeError) as caught:
-        Dataset.from_path("d", folder)
-    foreign._loaded.cache_clear()
-    wanted = "pip install " + ("pylance-free-threading" if foreign.FREE_THREADED else "'zephon-async[lance]'")
-    assert str(caught.value).startswith("dataset 'd': Lance is read with a library that is not there on this Python 3.")
-    assert str(caught.value).endswith(f": {wanted}")
-
-
 ALONE = """
 import os, sys, warnings
 warnings.simplefilter("ignore")
