@@ -1,6 +1,6 @@
 """A format whose datasets are stores of their own, as a third party would write one."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,8 @@ class Tables(Format):
 
 
 @pytest.fixture(autouse=True)
-def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(formats, "_foreign", lambda: {"tables": Tables()})
-    yield
 
 
 @pytest.mark.parametrize("path", ["nowhere.tables", "nowhere.tables/", "s3://bucket/nowhere.TABLES"])

@@ -46,7 +46,17 @@ def test_every_row_that_is_there_comes(folder: Path, expected: list[tuple[str, l
     assert len(found) > 2 * len(set(found)) - 4 * 3
 
 
-@pytest.mark.parametrize("options", [{"workers": 4, "chunk_rows": 3}, {"read_ahead": 1, "prefetch": 1}, {"memory_budget": "4MiB"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"workers": 4, "chunk_rows": 3},
+        {"read_ahead": 1, "prefetch": 1},
+        {"memory_budget": "4MiB"},
+        {"runner": "processes"},
+        {"isolate": True},
+    ],
+    ids=str,
+)
 def test_runners_and_settings(options: dict[str, Any], folder: Path, expected: list[tuple[str, list[int]]]) -> None:
     with pipeline(folder, **options) as run:
         assert taken(run) == expected
