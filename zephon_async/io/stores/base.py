@@ -66,6 +66,9 @@ class Store(Protocol):
     def open(self, dataset: str, shard: Shard, access: "Access | None" = None) -> Source:
         """A shard as bytes. access: how remote ones are read."""
 
+    def close(self) -> None:
+        """Let go of what stands open between reads, if anything does. What is read later opens it again."""
+
 
 class SourceFile(io.RawIOBase):
     """A source as a file object, for libraries that want one.

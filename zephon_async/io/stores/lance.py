@@ -112,9 +112,13 @@ class LanceStore:
     def dataset(self) -> Any:
         """It, as the library has it."""
         loaded()
-        if self._opened is None:
-            self._opened = _open(self.uri, self.version, self._options)
-        return self._opened
+        if (opened := self._opened) is None:
+            opened = self._opened = _open(self.uri, self.version, self._options)
+        return opened
+
+    def close(self) -> None:
+        """Forget the library's dataset: some releases keep a folder on the disk for each that is open."""
+        self._opened = None
 
 
 def loaded() -> Any:
