@@ -95,6 +95,8 @@ class Dataset:
     ) -> "Dataset":
         """The files that a path or URL stands for: a file, a folder (all that is below it), or a glob where no such path exists.
 
+        A Lance dataset, a folder that ends in .lance, is one thing and not its files; storage_options may say its version= then.
+
         storage_options: of a URL, as users of fsspec know them, such as endpoint_url= or anon= of s3://.
         format: the name of the format; needed where a folder holds two, or where a file's suffix does not tell it.
         schema: types of columns; what does not fit them is a bad record. Others are found by a look at the data.
