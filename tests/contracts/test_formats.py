@@ -1,6 +1,7 @@
 """What every format promises: any block in any order from any thread, for any columns, and every row exactly once; near and far."""
 
 import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -48,8 +49,14 @@ def writer(request: pytest.FixtureRequest) -> Writer:
 
 
 @pytest.fixture(scope="module")
-def dataset(writer: Writer, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def written(writer: Writer, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return dataset_of(writer, tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def dataset(written: Dataset) -> Iterator[Dataset]:
+    yield written
+    written.store.close()
 
 
 each_written = pytest.mark.parametrize("writer", [one for one in WRITERS if not one.own_store], ids=str)
