@@ -18,7 +18,7 @@ WANTED = {
     "vortex": "there is none for free-threaded Python: use standard CPython for it, or write the data as Parquet"
     if FREE_THREADED
     else "pip install 'zephon-async[vortex]'",
-    "array_record": "pip install array_record, which has wheels for Linux and macOS and standard CPython",
+    "array_record": "pip install array_record, which has wheels for standard CPython on Linux",
 }
 
 

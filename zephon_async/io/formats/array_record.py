@@ -26,7 +26,7 @@ from zephon_async.io.formats.base import (
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import LocalSource, Source
 
-_WANTED = "pip install array_record, which has wheels for Linux and macOS and standard CPython"
+_WANTED = "pip install array_record, which has wheels for standard CPython on Linux"
 _AT_RANDOM = "readahead_buffer_size:0,max_parallelism:0"  # nor threads of its own
 _BUFFER = 1 << 20  # of a reader
 _INDEXED = 16  # bytes of the index for a record, at most
