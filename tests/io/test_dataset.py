@@ -22,7 +22,10 @@ from zephon_async.io import Dataset, InMemoryShard
 from zephon_async.kinds import json_field
 
 CASES = Path(__file__).parent.parent / "cases"
-SUFFIXES = ".arrow .feather .ipc .jsonl .mds .ndjson .parquet .pq, behind those of lines also .gz .zst .zstd .bz2 .xz"
+SUFFIXES = (
+    ".array_record .arrayrecord .arrow .bin .csv .feather .ipc .jsonl .lance .mds .ndjson .parquet .pq .tar .tgz .tsv .txt "
+    ".vortex, behind those of lines and .tar also .gz .zst .zstd .bz2 .xz"
+)
 
 
 def files(folder: Path, *names: str) -> None:
@@ -258,7 +261,7 @@ def test_text_is_taken_where_there_is_nothing_else(tmp_path: Path) -> None:
 
 def test_a_format_that_there_is_not(tmp_path: Path) -> None:
     files(tmp_path, "a.txt")
-    known = "known: arrow, jsonl, mds, parquet"
+    known = "known: array_record, arrow, csv, jsonl, lance, litdata, mds, megatron, parquet, text, vortex, webdataset"
     for wrong, near in (("json", "jsonl"), ("Parquet", "parquet"), (".pq", "parquet"), ("ipc", "arrow")):
         right = f"dataset 'd': there is no format {wrong!r}; did you mean {near!r}? {known}"
         assert said(lambda wrong=wrong: Dataset.from_path("d", tmp_path / "a.txt", format=wrong)) == right

@@ -28,6 +28,7 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote
 from xml.sax.saxutils import escape
 
 BUCKET = "bucket-1"
+WRITTEN = "2026-01-01T00:00:00.000Z"  # every object, as lists say
 
 
 class Request(NamedTuple):
@@ -126,8 +127,8 @@ class FakeS3:
     async def _serve(self, listening: socket.socket) -> None:
         async with await asyncio.start_server(self._accept, sock=listening):
             await self._stop.wait()
-        for task in self._open:
-            task.cancel()
+            for task in self._open:  # else leaving waits for clients that keep their connections, from Python 3.12 on
+                task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -228,6 +229,7 @@ class FakeS3:
         more, encode = len(keys) > begin + self.page_keys, query.get("encoding-type") == "url"
         entries = "".join(
             f"<Contents><Key>{quote_plus(key, safe='/') if encode else escape(key)}</Key><Size>{len(found[key])}</Size>"
+            f"<LastModified>{WRITTEN}</LastModified>"
             f"<ETag>{escape(tag_of(found[key]), {chr(34): '&quot;'})}</ETag></Contents>"
             for key in keys[begin : begin + self.page_keys]
         )

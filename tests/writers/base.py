@@ -29,6 +29,8 @@ class Writer:
 
     suffix: of the shards. given: a row as it is read. schema: what is found of the types. options: of `Dataset.from_path`.
     row_at: the number in the shard of row n, where that is not n, given the bytes of the shard.
+    at: the name of the dataset below the folder, of a format with a store of its own: what happens to files is then not asked here.
+    named: the names of its shards for those that were given.
     several: whether the units of the suite's shards have more than one row block. ends: whether a shard says itself where it ends,
     so that a cut one is an error; else its rows up to there are right. shows_cuts: also the last one, where a row says itself
     where it ends.
@@ -43,6 +45,15 @@ class Writer:
     several: bool = True
     ends: bool = True
     shows_cuts: bool = True
+    at: str = ""
+    named: Callable[[list[str]], list[str]] | None = None
+
+    @property
+    def own_store(self) -> bool:
+        return bool(self.at)
+
+    def names(self, shards: Mapping[str, list[Row]]) -> list[str]:
+        return self.named(list(shards)) if self.named else [f"{name}{self.suffix}" for name in shards]
 
     def __str__(self) -> str:
         return self.name

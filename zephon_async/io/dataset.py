@@ -23,7 +23,7 @@ from zephon_async.io.access import Access
 from zephon_async.io.at_once import at_once
 from zephon_async.io.catalog import UNIT, Catalog, Shard
 from zephon_async.io.conform import canonical_field
-from zephon_async.io.formats import Measure, UnitSpan, find_format, pick_shards, reading, shards_among
+from zephon_async.io.formats import Measure, UnitSpan, ending_of, find_format, pick_shards, reading, shards_among
 from zephon_async.io.hub import is_of_hub, list_hub
 from zephon_async.io.in_memory import tables_of_arrow, tables_of_rows
 from zephon_async.io.remote import LOCAL, list_url
@@ -96,6 +96,8 @@ class Dataset:
     ) -> "Dataset":
         """The files that a path or URL stands for: a file, a folder (all that is below it), or a glob where no such path exists.
 
+        A Lance dataset, a folder that ends in .lance, is one thing and not its files; storage_options may say its version= then.
+
         storage_options: of a URL, as users of fsspec know them, such as endpoint_url= or anon= of s3://.
         format: the name of the format; needed where a folder holds two, or where a file's suffix does not tell it.
         schema: types of columns; what does not fit them is a bad record. Others are found by a look at the data.
@@ -110,11 +112,7 @@ class Dataset:
         if not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options):
             raise RecipeError(f"dataset {name!r}: storage_options is a dict of settings by name, not {type(options).__name__}")
         try:
-            store = _store(text, options, format)
-            picked, found = pick_shards(text, store.names, format, store.explicit)
-            form = find_format(picked)
-            indexes = {file for file in store.names if form.index and file.rpartition("/")[2] == form.index}
-            names = form.shards([*found, *indexes.difference(found)], lambda file: _whole(name, store, file))
+            picked, store, names, indexes = _listed(name, text, options, format)
             shards = tuple(store.shard(shard) for shard in sorted(names, key=_in_bytes))
         except (DatasetError, RecipeError) as error:
             raise type(error)(f"dataset {name!r}: {error}") from error.__cause__
@@ -273,6 +271,21 @@ class Dataset:
 
 def _in_bytes(name: str) -> bytes:
     return name.encode("utf-8", "surrogateescape")
+
+
+def _listed(
+    dataset: str, path: str, options: Mapping[str, Any], form: str | None
+) -> tuple[str, Store, Sequence[str], Collection[str]]:
+    """The format of what a path or URL stands for, its store, the names in it that are shards, and those of indexes."""
+    told = ending_of(path) if form is None else form
+    if told is not None and (own := find_format(told).store(path, options)) is not None:
+        return told, own, own.names, ()
+    store = _store(path, options, form)
+    picked, found = pick_shards(path, store.names, form, store.explicit)
+    chosen = find_format(picked)
+    indexes = {file for file in store.names if chosen.index and file.rpartition("/")[2] == chosen.index}
+    names = chosen.shards([*found, *indexes.difference(found)], lambda file: _whole(dataset, store, file))
+    return picked, store, names, indexes
 
 
 def _store(path: str, options: Mapping[str, Any], form: str | None) -> Store:

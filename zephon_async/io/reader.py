@@ -121,6 +121,8 @@ class Reader:
     def close(self) -> None:
         """Let go of what stands open."""
         self._pool.clear()
+        for dataset in self.datasets:
+            dataset.store.close()
 
     def _block(self, decoded: Decoded, unit: Any, in_bytes: bool, source: Source, decoder: Decoder) -> Block:
         rows = decoded.rows

@@ -106,6 +106,9 @@ class RemoteStore:
         where = f"dataset {dataset!r}, shard {shard.name!r}"
         return RemoteSource(where, shard.name, self.place, found, access, self.objects)
 
+    def close(self) -> None:
+        """Nothing stands open."""
+
 
 def placed(url: str, options: Mapping[str, object]) -> tuple[Place, str]:
     """What is connected to for a URL, and the key there."""

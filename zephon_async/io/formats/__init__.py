@@ -22,10 +22,11 @@ __all__ = [
     "Measure",
     "UnitSpan",
     "beside_name",
+    "ending_of",
     "find_format",
-    "holds_shards",
     "pick_shards",
     "reading",
+    "shards_among",
 ]
 
 _WHERE = "zephon_async.io.formats."
@@ -39,6 +40,9 @@ _TABLE = {  # name: (module, in which the format is FORMAT; suffixes; a file tha
     "webdataset": (f"{_WHERE}webdataset", (*with_compressed(".tar"), ".tgz"), ""),
     "megatron": (f"{_WHERE}megatron", (".bin",), "{stem}.idx"),  # before those of which one file is beside many
     "litdata": (f"{_WHERE}litdata", (".bin",), "index.json"),
+    "lance": (f"{_WHERE}lance", (".lance",), ""),
+    "vortex": (f"{_WHERE}vortex", (".vortex",), ""),
+    "array_record": (f"{_WHERE}array_record", (".array_record", ".arrayrecord"), ""),
     "memory": (f"{_WHERE}memory", (), ""),
 }
 _LAST = frozenset({"text"})  # where there is another format, these are its README and licence
@@ -78,6 +82,11 @@ def beside_name(name: str, suffix: str, beside: str) -> str:
     """The name of the file beside a shard: see `Format.beside`."""
     folder, slash, base = name.rpartition("/")
     return f"{folder}{slash}{beside.replace('{stem}', base[: len(base) - len(suffix)])}"
+
+
+def ending_of(path: str) -> str | None:
+    """The format that a path's own ending tells, be it a file or a folder."""
+    return _form_of(path.rstrip("/"), (), _endings())
 
 
 def find_format(name: str) -> Format:

@@ -19,9 +19,9 @@ import pyarrow as pa
 from zephon_async.checks import hint
 from zephon_async.errors import ColumnError, ShardError
 from zephon_async.io.catalog import ANYWHERE
-from zephon_async.io.conform import canonical_field
+from zephon_async.io.conform import canonical_field, conform
 from zephon_async.io.pool import Pool
-from zephon_async.io.stores import Source
+from zephon_async.io.stores import Source, Store
 
 Measure: TypeAlias = Literal["rows", "bytes"]
 MOST_ROWS = 4096  # of a row block, where rows are counted
@@ -118,6 +118,14 @@ class Format(Protocol):
         """
         return names
 
+    def store(self, path: str, options: Mapping[str, Any]) -> Store | None:
+        """What lies at a path or URL as a store of its own, where a dataset has a manifest; None: its shards are files.
+
+        It is asked where the format was said, or is told by the path's own ending, before anything is listed. options: the
+        `storage_options`. The names of the store are then the shards, and its sources what the format reads: they need no bytes.
+        """
+        return None
+
     def measure(self, total_bytes: int) -> Measure:
         """What the units of a dataset of so many bytes are measured in: rows where they can be told without a full read."""
 
@@ -137,6 +145,13 @@ def rows_per_block(rows: int, nbytes: int, block_bytes: int) -> int:
     return max(-(-rows // blocks), 1)
 
 
+def runs_of_rows(rows: int, nbytes: int, unit_bytes: int, block_bytes: int) -> list[UnitSpan]:
+    """Units of about `unit_bytes`, from row `start` on, for `rows` rows of `nbytes` bytes in all that can be entered anywhere."""
+    block = rows_per_block(rows, nbytes, block_bytes)
+    step = block * max(unit_bytes * rows // max(nbytes, 1) // block, 1)
+    return [UnitSpan(first, min(first + step, rows), first, min(step, rows - first), block) for first in range(0, rows, step)]
+
+
 def span_of(unit: Any, block: int) -> tuple[int, int]:
     """Where row block `block` of a unit measured in rows begins in the unit, and how many rows it has."""
     begin = block * int(unit["block"])
@@ -147,6 +162,17 @@ def rows_of(unit: Any, block: int) -> npt.NDArray[np.int64]:
     """The rows in the shard of a row block of a unit measured in rows."""
     begin, rows = span_of(unit, block)
     return np.arange(rows) + (int(unit["first"]) + begin)
+
+
+def decoded_block(columns: Mapping[str, pa.Array], schema: pa.Schema, unit: Any, block: int) -> Decoded:
+    """A row block of a unit measured in rows, of its columns; of those that are slices of far more, copies are made."""
+    rows = rows_of(unit, block)
+    made, bad = conform({name: _own(array) for name, array in columns.items()}, len(rows), schema)
+    return Decoded(block, made, rows, bad)
+
+
+def _own(array: pa.Array) -> pa.Array:
+    return pa.concat_arrays([array]) if array.get_total_buffer_size() > 2 * array.nbytes else array
 
 
 def check_columns(source: Source, schema: pa.Schema, wanted: Collection[str], required: Collection[str]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from zephon_async.io.conform import conform
-from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, check_columns, looked, rows_of, rows_per_block, span_of
+from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, check_columns, looked, rows_of, runs_of_rows, span_of
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source, TableSource
 
@@ -22,10 +22,7 @@ class MemoryFormat(Format):
         return "rows"
 
     def units(self, source: Source, measure: Measure, unit_bytes: int, block_bytes: int) -> Sequence[UnitSpan]:
-        rows = cast(TableSource, source).table.num_rows
-        block = rows_per_block(rows, source.size, block_bytes)
-        step = block * max(unit_bytes * rows // max(source.size, 1) // block, 1)
-        return [UnitSpan(first, min(first + step, rows), first, min(step, rows - first), block) for first in range(0, rows, step)]
+        return runs_of_rows(cast(TableSource, source).table.num_rows, source.size, unit_bytes, block_bytes)
 
     def look(self, source: Source, unit: Any, block_bytes: int, columns: Collection[str] | None) -> pa.Schema:
         return looked(cast(TableSource, source).table.schema, columns)

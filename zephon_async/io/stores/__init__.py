@@ -15,13 +15,17 @@ from typing import cast
 from zephon_async.errors import RecipeError
 from zephon_async.io.stores.base import Source, SourceFile, Store, named_beside
 from zephon_async.io.stores.connection import Connection, Fault, Kind, Object, Scheme, shown
-from zephon_async.io.stores.local import LocalStore, is_pattern
+from zephon_async.io.stores.lance import LanceSource, LanceStore, lance_store
+from zephon_async.io.stores.local import LocalSource, LocalStore, is_pattern
 from zephon_async.io.stores.memory import MemoryStore, TableSource
 
 __all__ = [
     "Connection",
     "Fault",
     "Kind",
+    "LanceSource",
+    "LanceStore",
+    "LocalSource",
     "LocalStore",
     "MemoryStore",
     "Object",
@@ -32,6 +36,7 @@ __all__ = [
     "TableSource",
     "find_scheme",
     "is_pattern",
+    "lance_store",
     "named_beside",
     "scheme_name",
     "scheme_of",

@@ -70,6 +70,9 @@ class Store(Protocol):
     def open(self, dataset: str, shard: Shard, access: "Access | None" = None) -> Source:
         """A shard as bytes. access: how remote ones are read."""
 
+    def close(self) -> None:
+        """Let go of what stands open between reads, if anything does. What is read later opens it again."""
+
 
 def named_beside(name: str, other: str) -> str:
     """The name of another file, seen from the folder that a file lies in: see `Source.beside`."""

@@ -108,6 +108,9 @@ class LocalStore:
     def open(self, dataset: str, shard: Shard, access: object = None) -> LocalSource:
         return LocalSource(f"dataset {dataset!r}, shard {shard.name!r}", shard.name, self._path(shard.name), shard.size, shard.tag)
 
+    def close(self) -> None:
+        """Nothing stands open."""
+
     def _path(self, name: str) -> str:
         return os.path.join(self.root, *name.split("/"))
 

@@ -46,3 +46,6 @@ class MemoryStore:
 
     def open(self, dataset: str, shard: Shard, access: object = None) -> TableSource:
         return TableSource(f"dataset {dataset!r}, shard {shard.name!r}", shard.name, shard.size, self.tables[shard.name])
+
+    def close(self) -> None:
+        """Nothing stands open."""
