@@ -13,9 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from bootstrap import ROOT, SetUpError, choose, environment
+from bootstrap import ROOT, Choice, SetUpError, choose, environment
 
-TEST = frozenset({"test"})
 NO_TESTS = 5  # pytest's exit code where nothing was selected
 MADE_HERE = (".venv", ".venv-std", ".venv-tools", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "build", "dist")
 
@@ -44,7 +43,7 @@ def soak(arguments: list[str]) -> None:
 
 
 def check(arguments: list[str]) -> None:
-    check_with(environment([*choose()][-1], TEST))
+    check_with(for_tests([*choose()][-1]))
 
 
 def bench(arguments: list[str]) -> None:
@@ -65,7 +64,13 @@ def clean(arguments: list[str]) -> None:
 
 def interpreters() -> list[Path]:
     """The Python of every environment for tests, the standard one last."""
-    return [environment(choice, TEST) for choice in choose()]
+    return [for_tests(choice) for choice in choose()]
+
+
+def for_tests(choice: Choice) -> Path:
+    """The Python of an environment for tests, with the libraries of formats that there are for it."""
+    libraries = "test_free_threaded" if choice.interpreter.free_threaded else "test_standard"
+    return environment(choice, frozenset({"test", libraries}))
 
 
 def check_with(python: Path) -> None:
