@@ -24,6 +24,7 @@ def tokens(dataset: Dataset, lanes: int) -> list[list[int]]:
 def test_near_and_far_and_over_lanes(writer: Writer, tmp_path: Path) -> None:
     writer.write(tmp_path, {"a": ROWS[:120], "c/d": ROWS[120:]})
     near = Dataset.from_path("d", tmp_path, unit_bytes=2000, block_bytes=500)
+    assert near.ignored == (), "what must lie beside a shard is not ignored"
     right = [token for row in ROWS for token in row["input_ids"]]
     laid = [token for row in tokens(near, 1) for token in row]
     assert (laid, len(laid)) == (right[: len(laid)], len(right) // 32 * 32)  # a batch that is not full is left out

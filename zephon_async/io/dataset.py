@@ -23,7 +23,7 @@ from zephon_async.io.access import Access
 from zephon_async.io.at_once import at_once
 from zephon_async.io.catalog import UNIT, Catalog, Shard
 from zephon_async.io.conform import canonical_field
-from zephon_async.io.formats import Measure, UnitSpan, ending_of, find_format, pick_shards, reading, shards_among
+from zephon_async.io.formats import Measure, UnitSpan, beside_name, ending_of, find_format, pick_shards, reading, shards_among
 from zephon_async.io.hub import is_of_hub, list_hub
 from zephon_async.io.in_memory import tables_of_arrow, tables_of_rows
 from zephon_async.io.remote import LOCAL, list_url
@@ -285,6 +285,10 @@ def _listed(
     chosen = find_format(picked)
     indexes = {file for file in store.names if chosen.index and file.rpartition("/")[2] == chosen.index}
     names = chosen.shards([*found, *indexes.difference(found)], lambda file: _whole(dataset, store, file))
+    if chosen.beside:
+        indexes |= {
+            beside_name(name, suffix, chosen.beside) for name in names for suffix in chosen.suffixes if name.endswith(suffix)
+        }
     return picked, store, names, indexes
 
 
