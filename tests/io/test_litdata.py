@@ -191,11 +191,13 @@ def test_without_an_index(tmp_path: Path) -> None:
         "ignored: 'a.bin'; a .bin file is a shard where '<name>.idx' (megatron) or 'index.json' (litdata) lies beside it: "
         "name the folder, or the file with format="
     )
-    with pytest.raises(DatasetError, match=r"index.json' cannot be read: No such file or directory$"):
+    with pytest.raises(DatasetError, match=r"index.json', which must lie beside it, cannot be read: No such file or directory$"):
         of(tmp_path, format="litdata")
     with FakeS3() as store:
         store.put("x/a.bin", b"")
-        with pytest.raises(DatasetError, match=r"^dataset 'd': there is no 'index.json' among what was listed$"):
+        with pytest.raises(
+            DatasetError, match=r"^dataset 'd': shard 'a.bin': there is no 'x/index.json', which must lie beside it$"
+        ):
             Dataset.from_path("d", f"{store.root}x", storage_options=store.options, format="litdata")
 
 
@@ -221,7 +223,7 @@ def test_chunks_that_the_index_does_not_name_are_no_shards(tmp_path: Path) -> No
     WAYS[".bin"](tmp_path, {"a": ROWS})
     (tmp_path / "b.bin").write_bytes(b"no chunk")
     dataset = of(tmp_path)
-    assert ([shard.name for shard in dataset.shards], dataset.ignored) == (["a.bin"], ("b.bin", "index.json"))
+    assert ([shard.name for shard in dataset.shards], dataset.ignored) == (["a.bin"], ("b.bin",))
     assert whole(dataset).rows == [dict(sorted(row.items())) for row in ROWS]
 
 
