@@ -36,6 +36,10 @@ class BytesSource:
 
     tag = ""
 
+    @property
+    def key(self) -> str:
+        return self.name
+
     def __init__(self, name: str, body: bytes) -> None:
         self.where, self.name, self.body, self.size, self.taken = f"dataset 'd', shard {name!r}", name, body, len(body), 0
 

@@ -5,6 +5,7 @@
     ├── DatasetError           a dataset cannot be listed, or its shards disagree
     │   ├── ShardError         one shard cannot be read, since it is broken
     │   │   ├── StorageError   its bytes cannot be had
+    │   │   │   └── MissingError   it is not there
     │   │   └── ColumnError    it has not the columns that are needed
     │   └── BadRecord          one record is not what was asked for
     ├── EstimationError        tokens per byte could not be measured
@@ -38,6 +39,10 @@ class ShardError(DatasetError):
 
 class StorageError(ShardError):
     """The bytes of a shard cannot be had: it is gone or forbidden, has changed, or its storage does not answer."""
+
+
+class MissingError(StorageError):
+    """A shard, or a file that must lie beside it, is not there."""
 
 
 class ColumnError(ShardError):

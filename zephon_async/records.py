@@ -174,7 +174,8 @@ class Skipped(NamedTuple):
     """A bad record that was left out, behind the first `at` rows of what it was left out of.
 
     origin: (dataset, shard, row, epoch, part). rows: how many it stands for, where they cannot be told apart; 0: nobody knows.
-    start: the first bytes of it, where its reader has them. counted: among those that a cursor says of its stage.
+    start: the first bytes of it, where its reader has them. drawn: whether it was, before it was found bad. counted: among those
+    that a cursor says of its stage.
     """
 
     at: int
@@ -182,6 +183,7 @@ class Skipped(NamedTuple):
     reason: str
     rows: int = 1
     start: bytes = b""
+    drawn: bool = True
     counted: bool = False
 
 

@@ -16,7 +16,7 @@ from tests.system.fake_s3 import FakeS3
 from tests.whole import block_numbers, ones, schema_of, whole
 from tests.writers import WRITERS, Row, Writer
 from tests.writers.base import TYPES, table
-from zephon_async.errors import DatasetError, ShardError
+from zephon_async.errors import DatasetError, ShardError, StorageError
 from zephon_async.io import Access, Catalog, Dataset, Reader
 from zephon_async.io.formats import find_format
 from zephon_async.records import Block
@@ -206,7 +206,7 @@ def test_a_shard_that_changes_is_an_error(writer: Writer, change: str, tmp_path:
         path.write_bytes(b"x" * (size + (10 if change == "longer" else -10)))
         new = f"{path.stat().st_size:,}"
         said = f"has changed since the catalog was made (it had {size:,} bytes and has {new}); start again, or put the file back"
-    with pytest.raises(ShardError) as caught:
+    with pytest.raises(StorageError) as caught:
         reader.read(0, len(units) - 1, 0)
     assert str(caught.value) == f"dataset 'd', shard {dataset.shards[2].name!r}: {said}"
 

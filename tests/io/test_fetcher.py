@@ -81,6 +81,7 @@ class Reader:
 
         return SimpleNamespace(
             tag="",
+            key="s",
             beside=None,
             where="s",
             name="s",

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zephon_async.errors import DatasetError
+from zephon_async.io import hub_layouts
 from zephon_async.io.hub_layouts import Config, configs_of, converted, inferred, leads, matching
 
 WRITTEN = json.loads((Path(__file__).parent.parent / "written/hub_layouts/expected.json").read_text())
@@ -130,3 +131,8 @@ def test_what_the_hub_has_converted_is_told_by_its_names() -> None:
     assert converted(names) == {
         "c": {("test", True): ["c/partial-test/0000.parquet"], ("train", False): ["c/train/0000.parquet", "c/train/0001.parquet"]}
     }
+
+
+def test_a_pattern_of_many_folders_is_matched_at_once() -> None:
+    assert not hub_layouts._fits(["**"] * 30 + ["x"], [str(n) for n in range(40)])
+    assert hub_layouts._fits(["**"] * 30 + ["x"], [*map(str, range(40)), "x"])

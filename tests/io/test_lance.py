@@ -14,7 +14,8 @@ import pytest
 
 from tests.system.fake_s3 import FakeS3
 from tests.whole import ones, schema_of, whole
-from zephon_async.errors import DatasetError, RecipeError, ShardError
+from zephon_async import Pipeline, StaticMixtureWorkSource
+from zephon_async.errors import DatasetError, RecipeError, ShardError, StorageError
 from zephon_async.io import Dataset, Reader, foreign
 from zephon_async.io.stores import LanceStore, lance, lance_store
 from zephon_async.kinds import is_json
@@ -129,11 +130,25 @@ def test_another_dataset_in_its_place(folder: Path) -> None:
     written = lance_library.write_dataset(numbers(100, 160), folder, max_rows_per_file=20)
     written.delete("n < 110")
     dataset = pickle.loads(pickle.dumps(dataset))
-    with pytest.raises(ShardError) as caught:
+    with pytest.raises(StorageError) as caught:
         dataset.catalog()
     assert str(caught.value) == (
         "dataset 'd', shard 'fragment-0000000000': has changed since the catalog was made; start again, or put the dataset back"
     )
+
+
+def test_a_file_that_is_gone_is_no_bad_data(folder: Path) -> None:
+    """What cannot be had is never left out."""
+    dataset = Dataset.from_path("d", folder)
+    dataset.catalog()
+    for path in sorted((folder / "data").iterdir())[:1]:
+        path.unlink()
+    source = StaticMixtureWorkSource([dataset], {"d": 1}, unit="samples")
+    with (
+        Pipeline(source).options(on_bad_record="quarantine").batch(1) as run,
+        pytest.raises(StorageError, match="cannot be read as Lance"),
+    ):
+        list(run)
 
 
 def test_a_file_that_is_cut_or_broken(folder: Path) -> None:

@@ -20,8 +20,11 @@ from hypothesis import strategies as st
 from tests.system.fake_s3 import FakeS3
 from tests.whole import ones, schema_of, whole
 from tests.writers.mds import config, index, raw, sample, shard
-from zephon_async.errors import DatasetError, ShardError
+from zephon_async import Pipeline, StaticMixtureWorkSource
+from zephon_async.errors import ColumnError, DatasetError, ShardError
 from zephon_async.io import Access, Dataset, Reader
+from zephon_async.io import check as at_hand_check
+from zephon_async.io.catalog import ANYWHERE, WHOLE
 from zephon_async.io.formats.mds_samples import check
 
 WRITTEN = Path(__file__).parent.parent / "written/mds"
@@ -81,7 +84,7 @@ def test_files_of_the_real_writer(name: str) -> None:
 def test_compressed_shards_of_the_real_writer(way: str, tmp_path: Path) -> None:
     dataset = Dataset.from_path("d", WRITTEN / "compressed" / way, block_bytes=200)
     assert [shard.name for shard in dataset.shards] == [f"shard.0000{n}.mds.{way}" for n in range(2)]
-    assert dataset.catalog().units["entry"].tolist() == [1, 1]
+    assert dataset.catalog().units["entry"].tolist() == [WHOLE, WHOLE]
     assert whole(dataset).rows == [{"id": n, "text": "ab" * n} for n in range(40)]
     shutil.copytree(WRITTEN / "compressed" / way, tmp_path / "d")
     path = tmp_path / "d/index.json"
@@ -109,6 +112,46 @@ def test_pickles_are_refused_but_not_what_lies_beside_them() -> None:
             "dataset 'd', shard 'shard.00000.mds': column 'any' is pickled, which is not read, as a pickle can run any code; "
             "leave the column out, or write it anew in another encoding"
         )
+
+
+def test_a_column_that_is_not_read_is_no_bad_record() -> None:
+    """It is refused with quarantine too, and never left out."""
+    dataset = Dataset.from_path("d", WRITTEN / "pickled")
+    source = StaticMixtureWorkSource([dataset], {"d": 1}, unit="samples")
+    with Pipeline(source).options(on_bad_record="quarantine").batch(1) as run, pytest.raises(ColumnError, match="'any' is pickled"):
+        list(run)
+
+
+def test_one_bad_place_leaves_out_the_same_near_and_far(tmp_path: Path) -> None:
+    rows = texts(*(f"{n:05}" * 50 for n in range(400)))
+    dataset = written(tmp_path, TEXTS, rows)
+    path = tmp_path / "a.mds"
+    body = bytearray(path.read_bytes())
+    struct.pack_into("<I", body, 4 + 4 * 37, 1 << 31)
+    path.write_bytes(body)
+
+    def left(dataset: Dataset) -> list[str]:
+        source = StaticMixtureWorkSource([dataset.with_sizes(block_bytes=4_000)], {"d": 1}, unit="samples", shuffle=False)
+        with Pipeline(source).options(on_bad_record="quarantine").batch(1) as run:
+            return [text for batch in run for text in batch.to_pylist("text")]
+
+    near = left(Dataset.from_path("d", tmp_path))
+    assert 350 < len(near) < 400
+    with FakeS3() as store:
+        for name in ("a.mds", "index.json"):
+            store.put(f"x/{name}", (tmp_path / name).read_bytes())
+        assert left(Dataset.from_path("d", f"{store.root}x", storage_options=store.options)) == near
+    assert dataset.format == "mds"
+
+
+def test_lint_compares_stated_hashes(tmp_path: Path) -> None:
+    written(tmp_path, TEXTS, texts("one", "two"))
+    stated = json.loads((tmp_path / "index.json").read_text())
+    stated["shards"][0]["raw_data"]["hashes"] = {"sha1": "0" * 40}
+    (tmp_path / "index.json").write_text(json.dumps(stated))
+    (found,) = at_hand_check(Dataset.from_path("d", tmp_path))
+    assert (found.rows, [problem.row for problem in found.problems]) == (2, [""])
+    assert "sha1" in found.problems[0].reason
 
 
 def test_an_encoding_that_is_not_known(tmp_path: Path) -> None:
@@ -230,7 +273,7 @@ def test_a_shard_that_is_there_raw_and_compressed_comes_once(tmp_path: Path) -> 
     shard(tmp_path, "a", TEXTS, texts("x", "y"))
     dataset = Dataset.from_path("d", tmp_path)
     assert [shard.name for shard in dataset.shards] == ["a.mds", "b.mds.gz"]
-    assert dataset.catalog().units["entry"].tolist() == [0, 1]
+    assert dataset.catalog().units["entry"].tolist() == [ANYWHERE, WHOLE]
     assert whole(dataset).column("text") == ["x", "y", "z"]
     assert dataset.ignored == ("a.mds.gz",)
 

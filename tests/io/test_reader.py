@@ -1,11 +1,13 @@
 """The reader over several datasets, and what is loaded when."""
 
 import gc
+import logging
 import pickle
 import subprocess
 import sys
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +15,7 @@ import pytest
 
 from tests.whole import QUARANTINE, ones, schema_of, whole
 from zephon_async.errors import BadRecord
-from zephon_async.io import Dataset, Reader, row_sizes
+from zephon_async.io import Dataset, Reader, formats, row_sizes
 from zephon_async.io.formats import find_format
 from zephon_async.io.formats.jsonl import JsonlFormat
 
@@ -82,3 +84,29 @@ def test_a_format_of_another_package(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert isinstance(find_format("lines"), Lines)
     assert Dataset.from_path("d", tmp_path).format == "lines"
     assert whole(Dataset.from_path("d", tmp_path)).rows == [{"n": 7}]
+
+
+def test_a_format_of_another_package_that_is_broken_costs_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One whose library is missing, one that is no Format, and one that is named as ours."""
+
+    def missing() -> object:
+        raise ImportError("no module named x")
+
+    points = [
+        SimpleNamespace(name="x", value="x:FORMAT", load=missing),
+        SimpleNamespace(name="y", value="y:FORMAT", load=object),
+        SimpleNamespace(name="jsonl", value="z:FORMAT", load=JsonlFormat),
+    ]
+    monkeypatch.setattr(formats, "entry_points", lambda group: points)
+    formats._foreign.cache_clear()
+    (tmp_path / "a.jsonl").write_text('{"n": 7}')
+    with caplog.at_level(logging.WARNING, "zephon_async"):
+        assert whole(Dataset.from_path("d", tmp_path)).rows == [{"n": 7}]
+    formats._foreign.cache_clear()
+    assert [record.getMessage() for record in caplog.records] == [
+        "the format 'x' of x:FORMAT cannot be loaded: ImportError('no module named x')",
+        "the format 'y' of y:FORMAT is left out: it is no instance of a subclass of Format",
+        "the format 'jsonl' of z:FORMAT is left out: there is one of that name",
+    ]

@@ -1,5 +1,6 @@
 """What was parsed of index files is made once for each file as it is."""
 
+import os
 from pathlib import Path
 
 from zephon_async.io.formats.remembered import Remembered
@@ -25,6 +26,17 @@ def test_once_for_each_file_as_it_is(tmp_path: Path) -> None:
             (tmp_path / name).write_bytes(text)
             assert read(name) == read(name) == text
     assert made == ["dataset 'd', shard 'a'", "dataset 'd', shard 'x/a'"] * 2
+
+
+def test_two_places_of_one_dataset_are_two(tmp_path: Path) -> None:
+    """Copies of another version may have the same names, sizes and times."""
+    read = Remembered(lambda source: source.read(0, source.size))
+    for folder in ("x", "y"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a").write_text(folder)
+        os.utime(tmp_path / folder / "a", ns=(0, 0))
+    stores = [LocalStore(str(tmp_path / folder)) for folder in ("x", "y")]
+    assert [read.of(store.open("d", store.shard("a"))) for store in stores] == [b"x", b"y"]
 
 
 def test_only_the_last_few_are_kept(tmp_path: Path) -> None:

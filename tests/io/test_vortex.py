@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -144,11 +145,12 @@ def test_a_required_column_that_is_not_there(large: Path) -> None:
     assert str(caught.value).startswith(said)
 
 
-def test_a_library_that_is_too_old(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_is_too_old(large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = shutil.copytree(large, tmp_path / "d") if large.is_dir() else shutil.copy(large, tmp_path)  # nothing is known of it
     monkeypatch.delattr(library, "open_readable")
     vortex._capped.cache_clear()
     with pytest.raises(RecipeError) as caught:
-        Dataset.from_path("old", large).catalog()
+        Dataset.from_path("old", copied).catalog()
     assert str(caught.value) == "this vortex-data has no vortex.open_readable: Vortex is read with vortex-data 0.93 or newer"
 
 

@@ -142,6 +142,26 @@ def test_a_share_is_judged_at_the_end_of_each_segment(folder: Path, share: float
     assert (before, said) == expected
 
 
+def test_a_share_is_of_all_rows_that_were_come_by(tmp_path: Path) -> None:
+    """Rows that are refused were drawn, those that their reader finds bad were not: both are of the whole."""
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(640)))
+    (tmp_path / "b.jsonl").write_text("".join("no\n" if n % 5 < 3 else f'{{"n": {n}}}\n' for n in range(640)))
+
+    def three_of_five(record: dict[str, Any]) -> bool:
+        if record["n"] % 5 < 3:
+            raise BadRecord("three of five")
+        return True
+
+    def said(name: str, share: float) -> str:
+        source = StaticMixtureWorkSource([Dataset.from_path("d", tmp_path / name)], {"d": 1}, unit="samples", shuffle=False)
+        run = Pipeline(source).options(on_bad_record="quarantine", max_bad=share, flush_every=64)
+        with (run.filter(three_of_five) if name == "a.jsonl" else run).batch(1) as run:
+            return taken(run)[1]
+
+    for name in ("a.jsonl", "b.jsonl"):
+        assert (bool(said(name, 0.55)), bool(said(name, 0.65))) == (True, False)
+
+
 def test_all_is_counted(folder: Path) -> None:
     with pipeline(folder, "f", max_bad=1000) as run:
         found = numbers(list(run))
@@ -222,3 +242,37 @@ def test_a_folder_that_cannot_be_written_to_costs_no_run(folder: Path, tmp_path:
     with pipeline(folder, "f") as run:
         assert numbers(list(run)) == found
     assert "bad records cannot be told in" in caplog.text
+
+
+def test_what_it_says_of_a_record_may_be_any_text(tmp_path: Path) -> None:
+    """No delivered batch is lost to it; a line that a crash has cut is not gone on with; each is told once."""
+
+    def odd(record: dict[str, Any]) -> bool:
+        if record["n"] == 3:
+            raise BadRecord("\ud800 and \u2028 and \udce9")
+        return True
+
+    def run() -> list[int]:
+        source = StaticMixtureWorkSource([Dataset.from_dict("d", {"n": list(range(8))})], {"d": 1}, shuffle=False)
+        options = {"on_bad_record": "quarantine", "bad_records_dir": tmp_path}
+        with Pipeline(source).options(**options).filter(odd).batch(1) as running:
+            return numbers(list(running))
+
+    (tmp_path / "bad-records-00000.jsonl").write_text('{"dataset": "d", "shard": "0", "ro')
+    for _ in range(2):
+        assert run() == [0, 1, 2, 4, 5, 6, 7]
+    cut, line, end = (tmp_path / "bad-records-00000.jsonl").read_bytes().split(b"\n")
+    assert (cut, json.loads(line)["row"], end) == (b'{"dataset": "d", "shard": "0", "ro', 3, b"")
+
+
+def test_a_run_of_bad_records_alone_ends_soon(tmp_path: Path) -> None:
+    """Whether there are too many is judged on the way, not when a sound one comes."""
+    (tmp_path / "a.jsonl").write_text('{"n": 1}\n' + "no\n" * 60_000)
+    dataset = Dataset.from_path("d", tmp_path, block_bytes=1_000)
+    source = StaticMixtureWorkSource([dataset], {"d": 1}, unit="samples", shuffle=False)
+    with (
+        Pipeline(source).options(on_bad_record="quarantine", max_bad=10, prefetch=1, read_ahead=1).batch(1) as run,
+        pytest.raises(DatasetError, match="lane 0: 11 bad records of dataset 'd'"),
+    ):
+        list(run)
+    assert run.statistics().counts["records_quarantined"] < 30_000

@@ -28,26 +28,27 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"units    {len(catalog.units):,}\nrows     {rows}")
     for field in dataset_schema(dataset, None, {}, lenient=True):
         print(f"column   {field.name}: {type_name(field)}")
-    _show_rows(dataset, catalog, arguments.rows)
-    problems = [str(error).removeprefix(f"dataset {dataset.name!r}, ") for error in catalog.lost.values()]
+    problems = _show_rows(dataset, catalog, arguments.rows)
+    problems += [str(error).removeprefix(f"dataset {dataset.name!r}, ") for error in catalog.lost.values()]
     problems += [f"shard {shard.name!r}: is empty" for shard in catalog.shards if not shard.size]
     _listed("ignored", list(catalog.ignored))
     _listed("problem", problems)
     return int(bool(problems))
 
 
-def _show_rows(dataset: Dataset, catalog: Catalog, most: int) -> None:
-    """The first rows of the first shard that has any."""
+def _show_rows(dataset: Dataset, catalog: Catalog, most: int) -> list[str]:
+    """The first rows of the first shard that has any; gives what is wrong with them."""
     if not len(catalog.units) or most < 1:
-        return
+        return []
     shard = int(catalog.units["shard"][0])
+    counted = int(catalog.units["length"][catalog.units["shard"] == shard].sum())
     try:
-        rows = dataset.read(shard, range(most) if catalog.rows is None else range(min(most, int(dataset.counts()[shard]))))
+        rows = dataset.read(shard, range(most if catalog.rows is None else min(most, counted)))
     except DatasetError as error:
-        print(f"problem  {error}")
-        return
+        return [str(error).removeprefix(f"dataset {dataset.name!r}, ")]
     for row in rows.to_pylist():
         print("row      " + ", ".join(f"{name}={_short(value)}" for name, value in row.items()))
+    return []
 
 
 def _short(value: object) -> str:

@@ -3,14 +3,14 @@
 A run that was stopped skips some records again, and ranks may be others then; so what any file of the folder tells is not told
 again. A folder that cannot be written to is said once, and costs no run.
 
-Threads: any, one after the other by a lock; it waits for the disk, so it is not called on a loop.
+Threads: any, one after the other by a lock. The thread that iterates writes, which waits for the disk: a line or two, seldom.
 """
 
 import json
 import logging
 import threading
 from collections.abc import Iterable, Sequence
-from os import PathLike
+from os import SEEK_END, PathLike
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +36,12 @@ class BadRecords:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 if self._known is None:
                     self._known = {key for path in sorted(self._path.parent.glob(_FILE[:12] + "*.jsonl")) for key in _keys(path)}
-                lines = [json.dumps(line, ensure_ascii=False) + "\n" for line in self._new(skipped)]
-                with self._path.open("a", encoding="utf-8") as file:
-                    file.write("".join(lines))
-            except OSError as error:
+                lines = [json.dumps(line) + "\n" for line in self._new(skipped)]
+                with self._path.open("a+b") as file:
+                    if file.tell() and (file.seek(-1, SEEK_END), file.read(1))[1] != b"\n":
+                        file.write(b"\n")  # behind a line that a crash has cut
+                    file.write("".join(lines).encode())
+            except (OSError, ValueError) as error:  # what was taken is taken, whatever comes of this
                 _log.warning("bad records cannot be told in %s: %s", self._path, error)
 
     def _new(self, skipped: Iterable[Skipped]) -> Iterable[dict[str, Any]]:
@@ -56,7 +58,7 @@ class BadRecords:
 
 def _keys(path: Path) -> Iterable[tuple[Any, ...]]:
     """What a file tells of; a line that was cut by a crash is none."""
-    for text in path.read_text("utf-8", "replace").splitlines():
+    for text in path.read_text("utf-8", "replace").split("\n"):
         try:
             line = json.loads(text)
             yield tuple(line[name] for name in _KEY)

@@ -63,7 +63,7 @@ class Policy:
         tally[QUARANTINED] += skipped.rows or 1
         if not self.quiet:
             many = "a bad record" if skipped.rows == 1 else f"{skipped.rows or 'an unknown number of'} bad records"
-            called = replace(self, row_name=lambda d, s, row: f"row (in JSONL: byte) {row:,}")._called(skipped.origin)
+            called = replace(self, row_name=lambda d, s, row: f"row or byte {row:,}")._called(skipped.origin)
             _log.warning("skipped %s: %s: %s", many, called, skipped.reason)
         return skipped
 

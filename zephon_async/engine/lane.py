@@ -23,23 +23,27 @@ from zephon_async.engine.blame import noted
 from zephon_async.engine.budget import Budget
 from zephon_async.engine.compile import Chain
 from zephon_async.engine.dry import Dry
-from zephon_async.engine.gather import Chunk, reason_of, sound
+from zephon_async.engine.gather import Chunk
 from zephon_async.engine.in_processes import run_in_processes
 from zephon_async.engine.line import Line, Made, Submitted
 from zephon_async.engine.run import Ready, Run
 from zephon_async.engine.serial import Fed, Given
 from zephon_async.engine.stage import Stateless
 from zephon_async.engine.stats import Books
+from zephon_async.engine.unfit import Unfit
 from zephon_async.io import Blocks
 from zephon_async.lanes import Cursor, Draw, Trail
 from zephon_async.loops import LoopThread
 from zephon_async.options import Options
-from zephon_async.records import Block, End, Parcel, Part, Pick, Skipped
+from zephon_async.records import Block, End, Parcel, Pick, Skipped
 from zephon_async.runners import Need, ProcessRunner, Runner, deliverable
 from zephon_async.work import Plan
 
 T = TypeVar("T")
 Place: TypeAlias = tuple[int, int, int]  # dataset, unit and row block
+
+
+_MOST_SKIPPED = 4096  # bad records of a chunk: whether there are too many is judged behind it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +71,7 @@ class Lane:
         self._begins = cursor.draw
         self._draw: Draw | None = None  # made with the first chunk, where what it raises has a place
         self._index: dict[int, npt.NDArray[np.integer]] = {}
-        self._unfit: dict[int, list[Skipped]] = {}  # bad records of the part that a dataset stands in; `at` counts its rows before
+        self._unfit = Unfit(shared.plan)
         self._trail = Trail(cursor, shared.chain.passing)
         self._serials = shared.chain.serials(number, cursor)
         self._dry = Dry(number, shared.chain, shared.plan.rule.turn) if shared.plan.rule.epochs is None else None
@@ -155,9 +159,10 @@ class Lane:
             if self._draw is None:
                 self._draw = Draw(plan.streams(self.number), plan.rule, self._begins)
             draw = self._draw
-            want = most = min(self._chunk_rows(), options.flush_every - draw.number % options.flush_every)
+            begin = draw.number
+            want = most = min(self._chunk_rows(), options.flush_every - begin % options.flush_every)
             room = self._room_of_chunk()
-            while want and not draw.done:
+            while want and not draw.done and len(skipped) < _MOST_SKIPPED:
                 skipped += await self._supply(draw, blocks, most - want)
                 fits = not self._shared.blocks.forgets or self._needed_bytes(picked) <= room
                 if not fits:  # what is only needed later need not be held until then
@@ -169,17 +174,19 @@ class Lane:
                     picked[run.dataset, run.part.unit, run.part.block] = block.nbytes
                     index = self._index[run.dataset][run.start : run.stop]
                     picks.append(Pick(run.dataset, run.epoch, block, index))
-                    skipped += self._left_out(run.dataset, run.start, run.stop, most - want)
+                    stop = run.stop + (run.stop == len(self._index[run.dataset]))  # with those behind the last row of a part
+                    skipped += self._unfit.between(run.dataset, run.start, stop, most - want)
                     self._shared.books.drawn[run.dataset] += run.size
                     want -= len(index)
-            while draw.number % options.flush_every == 0 and draw.missing():  # an end of the run is not also one of a segment
+            at_end = draw.number > begin and draw.number % options.flush_every == 0
+            while at_end and draw.missing():  # an end of the run is not also one of a segment
                 skipped += await self._supply(draw, blocks, most - want)
                 draw.take(0)
         except Exception as error:
             row = 0 if self._draw is None else self._draw.number
             noted(error, f"while lane {self.number} read for row {row}")
             return Chunk(picks, failure=deliverable(error), skipped=skipped)
-        end = End.RUN if draw.done else End.NOTHING if draw.number % options.flush_every else End.SEGMENT
+        end = End.RUN if draw.done else End.SEGMENT if at_end else End.NOTHING
         return Chunk(picks, end, skipped=skipped, drawn=draw.drawn if end is not End.NOTHING else ())
 
     @property
@@ -221,37 +228,13 @@ class Lane:
             block = await self._block(d, part.unit, part.block, blocks)
             index: npt.NDArray[np.integer] = self._shared.plan.datasets[d].select(part, epoch, block)
             if self._shared.chain.policy.quarantine:
-                index, self._unfit[d] = self._sound(d, epoch, part, block, index)
+                index = self._unfit.without(d, epoch, part, block, index)
             self._index[d] = index.astype(np.int32)
             draw.supply(d, block.sizes[index], block.last)
             if not len(index):
-                skipped += [each._replace(at=at) for each in self._unfit.pop(d, ())]
+                skipped += self._unfit.between(d, 0, 1, at)
             self._ahead.stand(draw, d, Standing(part.unit, part.block, epoch, block.nbytes), later)
         return skipped
-
-    def _sound(
-        self, d: int, epoch: int, part: Part, block: Block, index: npt.NDArray[np.integer]
-    ) -> tuple[npt.NDArray[np.integer], list[Skipped]]:
-        """Rows of a part that are not bad, and those that are; of a block that cannot be read the part is one."""
-        shard, rows = block.shard, block.rows
-        if block.lost:
-            catalog = self._shared.plan.datasets[d].catalog
-            in_rows = catalog.measure == "rows"
-            first = int(catalog.units["first" if in_rows else "start"][part.unit]) + part.start
-            return index, [Skipped(0, (d, shard, first, epoch, 0), block.lost, part.stop - part.start if in_rows else 0)]
-        index, bad = sound(block, index)
-        errors = [block.bad[row] for _, row in bad]
-        return index, [
-            Skipped(at, (d, shard, int(rows[row]), epoch, 0), reason_of(error), start=getattr(error, "start", b""))
-            for (at, row), error in zip(bad, errors, strict=True)
-        ]
-
-    def _left_out(self, d: int, start: int, stop: int, at: int) -> list[Skipped]:
-        """The bad records before rows `start:stop` of a part, drawn behind `at` rows, and those behind its last row."""
-        if not (unfit := self._unfit.get(d)):
-            return []
-        stop += stop == len(self._index[d])
-        return [each._replace(at=at + each.at - start) for each in unfit if start <= each.at < stop]
 
     async def _block(self, d: int, unit: int, number: int, blocks: dict[Place, Block]) -> Block:
         key = (d, unit, number)

@@ -111,6 +111,8 @@ def _few_lost(catalog: Catalog, most: int | float) -> None:
     """Name the shards that are broken as a whole; each counts as a record. Raises `DatasetError` where there are too many."""
     for error in catalog.lost.values():
         _log.warning("left out a shard: %s", error)
+    if len(catalog.lost) == len(catalog.shards) > 0:
+        raise next(iter(catalog.lost.values()))
     if len(catalog.lost) > (most * len(catalog.shards) if isinstance(most, float) else most):
         raise DatasetError(
             f"dataset {catalog.dataset!r}: {len(catalog.lost):,} of {len(catalog.shards):,} shards are broken, more than "

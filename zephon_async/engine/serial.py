@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from zephon_async.engine.blame import blamed
 from zephon_async.engine.gather import Policy, what_is_wrong
-from zephon_async.engine.limit import Limit, counted, counts
+from zephon_async.engine.limit import Limit, brought, counted, told
 from zephon_async.errors import BadRecord
 from zephon_async.lanes import Cursor, Edge, Mark
 from zephon_async.operators import Accumulator, Operator, RecordFailed, Tally
@@ -86,7 +86,7 @@ class _Slot:
         self.base = self.count = cursor.taken[i]  # its input rows are counted from here
         self.skip = cursor.skips[i]  # tokens of the next row to leave out
         self.left, self.drop = cursor.rows[i], cursor.outputs[i]  # rows to drop before it, outputs to drop after it
-        self.bad = Counter(dict(cursor.bad[i]))
+        self.bad = brought(cursor.bad[i])
 
     def push(self, parcel: Parcel, behind: Any, given: Given) -> tuple[Parcel, Any]:
         """Take rows; gives what comes out of it and the output number behind that."""
@@ -100,7 +100,7 @@ class _Slot:
             if given.failure is not parcel.failure:
                 break
         if parcel.failure is None:  # else rows are missing that must be made again
-            given.edges.append((self.i, Edge(self.count, behind, self.left, counts(self.bad))))
+            given.edges.append((self.i, Edge(self.count, behind, self.left, told(self.bad))))
         if given.failure is None and (end is End.RUN or (end is End.SEGMENT and self.operator.needs_flush)):
             self._flush(out, given)
         records, skipped, self.drop = out.without(self.drop)
@@ -231,7 +231,7 @@ class Cut:
 
     def __init__(self, i: int, cursor: Cursor, size: int, pads: bool, copies: bool, limit: Limit) -> None:
         self._i, self._size, self._pads, self._copies, self._limit = i, size, pads, copies, limit
-        self._bad = Counter(dict(cursor.bad[i]))
+        self._bad = brought(cursor.bad[i])
         self._count, self._left = cursor.out, cursor.rows[i]
         self._number = cursor.out // size
         self._pending: list[Records] = []
@@ -246,7 +246,7 @@ class Cut:
         """Take rows; whole microbatches go into `given`, and at the end of the run what is left, or its count."""
         self._take(parcel, given)
         if given.failure is None:
-            given.edges.append((self._i, Edge(self._count, behind, self._left, counts(self._bad))))
+            given.edges.append((self._i, Edge(self._count, behind, self._left, told(self._bad))))
         if self._rows >= self._size:
             rows = self._joined()
             whole = self._rows // self._size * self._size

@@ -4,7 +4,7 @@ Rows of a shard are counted from 0 here, also where the catalog measures bytes; 
 shard. What is bad or broken is told, never passed over. Everything blocks while it reads.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from zephon_async.errors import BadRecord, RecipeError, ShardError
+from zephon_async.checks import hint
+from zephon_async.errors import BadRecord, DatasetError, RecipeError
 from zephon_async.io.access import Access
-from zephon_async.io.catalog import UNIT
+from zephon_async.io.catalog import FROM_START, IN_ORDER, UNIT
 from zephon_async.io.dataset import Dataset
 from zephon_async.io.formats import Decoded, Decoder, find_format, reading
 from zephon_async.io.pool import Pool
@@ -74,6 +75,19 @@ class _Shard:
                 found = {each.block: each for each in self.decoder.read(self.source, unit, run)}
             yield from (found[number] for number in run)
 
+    def sound_blocks(self, unit: Any, broken: Callable[[DatasetError], None]) -> Iterator[Decoded]:
+        """Those row blocks of a unit that can be read; `broken` is told of the others, one by one, or of the first of a rest."""
+        last: DatasetError | None = None
+        for number in range(-(-int(unit["length"]) // int(unit["block"]))):
+            try:
+                yield from self.blocks(unit, [number])
+            except DatasetError as error:
+                if str(error) != str(last):
+                    broken(error)
+                last = error
+                if unit["entry"] in (IN_ORDER, FROM_START):  # all behind it is read by way of it
+                    return
+
 
 def _access(dataset: Dataset) -> AbstractContextManager[Access | None]:
     return Access() if dataset.store.remote else nullcontext()
@@ -92,10 +106,22 @@ def read(
     with _access(dataset) as access:
         schema = dataset_schema(dataset, None if columns is None else frozenset(columns), {}, access=access)
         opened = _Shard(dataset, shard % len(dataset.shards), schema, access)
-        wanted = np.arange(opened.rows) if rows is None else np.asarray(rows, np.int64)
+        wanted = np.arange(opened.rows) if rows is None else _numbers(rows)
+        if columns is not None and (missing := sorted(set(columns) - set(_seen(dataset, access)))):
+            raise RecipeError(f"{opened.source.where}: there is no column {missing[0]!r}{hint(missing[0], _seen(dataset, access))}")
         if len(wanted) and not (wanted.min() >= 0 and wanted.max() < opened.rows):
             raise RecipeError(f"{opened.source.where}: has {opened.rows:,} rows, not all of rows {wanted.min()} to {wanted.max()}")
         return _picked(opened, schema, wanted)
+
+
+def _numbers(rows: Sequence[int] | range) -> npt.NDArray[np.int64]:
+    if isinstance(rows, int | str) or not (found := np.asarray(rows)).ndim == 1 or (len(found) and found.dtype.kind not in "iu"):
+        raise RecipeError(f"rows are numbers, such as [5] or range(10), not {rows!r:.80}")
+    return found.astype(np.int64)
+
+
+def _seen(dataset: Dataset, access: Access | None) -> list[str]:
+    return dataset_schema(dataset, None, {}, access=access).names  # type: ignore[no-any-return]
 
 
 def _picked(opened: _Shard, schema: pa.Schema, wanted: npt.NDArray[np.int64]) -> pa.Table:
@@ -121,21 +147,31 @@ def _picked(opened: _Shard, schema: pa.Schema, wanted: npt.NDArray[np.int64]) ->
 def check(dataset: Dataset) -> Iterator[Checked]:
     """Read everything, a shard at a time, and tell what is wrong with each."""
     with _access(dataset) as access:
-        schema = dataset_schema(dataset, None, {}, access=access, lenient=True)
+        schema = dataset_schema(dataset, None, {}, access=access, lenient=True)  # its problems come when all is read
         for number, shard in enumerate(dataset.shards):
             yield _checked(dataset, number, shard.name, schema, access)
 
 
 def _checked(dataset: Dataset, number: int, name: str, schema: pa.Schema, access: Access | None) -> Checked:
     rows, problems = 0, list[Problem]()
+
+    def broken(error: DatasetError) -> None:
+        problems.append(Problem(name, "", str(error).removeprefix(f"dataset {dataset.name!r}, shard {name!r}: ")))
+
     try:
         opened = _Shard(dataset, number, schema, access)
-        for unit in opened.units:
-            for decoded in opened.blocks(unit):
-                rows += len(decoded.rows)
-                problems += _bad(name, opened.source, opened.decoder, decoded)
-    except ShardError as error:
-        problems.append(Problem(name, "", str(error).removeprefix(f"dataset {dataset.name!r}, shard {name!r}: ")))
+    except DatasetError as error:
+        broken(error)
+        return Checked(name, 0, problems)
+    try:
+        with reading(opened.source, opened.form.name):
+            opened.form.check(opened.source)
+    except DatasetError as error:
+        broken(error)
+    for unit in opened.units:
+        for decoded in opened.sound_blocks(unit, broken):
+            rows += len(decoded.rows)
+            problems += _bad(name, opened.source, opened.decoder, decoded)
     return Checked(name, rows, problems)
 
 

@@ -17,7 +17,9 @@ import numpy.typing as npt
 
 from zephon_async.errors import ShardError
 
-ANYWHERE, IN_ORDER, FROM_START = 0, 1, 2  # how a unit is entered
+ANYWHERE, IN_ORDER, FROM_START, WHOLE = 0, 1, 2, 3
+"""How a unit is entered: at any row block; by way of those before it; so too, with an unknown number of row blocks; at any row
+block, once all of it is open."""
 UNIT = np.dtype(
     [
         ("shard", "<i4"),
@@ -26,7 +28,7 @@ UNIT = np.dtype(
         ("first", "<i8"),  # number in the shard of its first row; 0 where rows are not counted
         ("length", "<i8"),  # in the measure of the catalog: rows or bytes
         ("block", "<i8"),  # of one row block, in that measure, or FROM_START in bytes of what comes out
-        ("entry", "<i1"),  # ANYWHERE; IN_ORDER; or FROM_START, with an unknown number of row blocks
+        ("entry", "<i1"),  # one of the above
     ]
 )
 

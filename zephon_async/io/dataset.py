@@ -314,7 +314,7 @@ def _whole(dataset: str, store: Store, name: str) -> bytes:
             source = source.beside("../" * listed.count("/") + name)
         return source.read(0, source.size)
     except ShardError as error:
-        raise DatasetError(str(error).removeprefix(f"dataset {dataset!r}, ")) from error.__cause__
+        raise type(error)(str(error).removeprefix(f"dataset {dataset!r}, ")) from error.__cause__
 
 
 def _in_memory(name: str, tables: Mapping[str, pa.Table], pins: pa.Schema | None) -> Dataset:

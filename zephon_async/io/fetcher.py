@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
+from zephon_async.errors import ColumnError, ShardError, StorageError
 from zephon_async.io.access import NOW, Access, Range
 from zephon_async.io.catalog import FROM_START, Catalog
 from zephon_async.io.gate import Gate, Need
@@ -114,7 +115,8 @@ class Held:
 
     def __init__(self, source: RemoteSource) -> None:
         self._source = source
-        self.where, self.name, self.size, self.tag = source.where, source.name, source.size, source.tag
+        self.where, self.name, self.key = source.where, source.name, source.key
+        self.size, self.tag = source.size, source.tag
         self.tail, self.keep, self.beside = source.tail, source.keep, source.beside
         self.extents: tuple[Extent, ...] = ()  # replaced on the loop, read by workers
         self.left: set[tuple[int, int]] = set()  # (epoch, lane) that have left it
@@ -272,7 +274,7 @@ class Fetcher:
 
     async def _fetch(self, held: Held, extent: Extent, d: int, unit: int, need: Need) -> None:
         try:
-            ranges = joined(await self._submit(partial(self._reader.ranges, d, unit, extent.blocks), need))
+            ranges = joined(await self._submit(partial(self._ranges, d, unit, extent.blocks), need))
             async with asyncio.TaskGroup() as tasks:
                 for begin, end in ranges:
                     tasks.create_task(self._piece(held, extent, begin, end, need, on_grid=not self._shapes[d].in_rows))
@@ -285,6 +287,15 @@ class Fetcher:
             raise
         self._usual[d] = max(1, (3 * self._usual[d] + sum(end - begin for begin, end in ranges)) // 4)
         extent.fetched = None
+
+    def _ranges(self, d: int, unit: int, blocks: range) -> Sequence[tuple[int, int]]:
+        """What row blocks are decoded from; nothing, where the shard is so broken that only their decoding can tell which are."""
+        try:
+            return self._reader.ranges(d, unit, blocks)
+        except (StorageError, ColumnError):
+            raise
+        except ShardError:
+            return []
 
     async def _piece(self, held: Held, extent: Extent, begin: int, end: int, need: Need, on_grid: bool) -> None:
         wanted = held.range(begin, end - begin)

@@ -16,7 +16,7 @@ from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
 
-from zephon_async.errors import DatasetError, RecipeError, ShardError, ZephonError
+from zephon_async.errors import DatasetError, RecipeError, ShardError, StorageError, ZephonError
 
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 _NOISE = re.compile(r"\s*(Backtrace:|, /\S+\.rs:\d+|\n).*", re.DOTALL)  # where in its own source the library was
@@ -48,7 +48,10 @@ def _loaded(module: str, caps: tuple[tuple[str, str], ...]) -> tuple[ModuleType,
 
 @contextmanager
 def calling(where: str, form: str) -> Iterator[None]:
-    """Turn whatever a library raises, its panics too, into a `ShardError` that begins with `where`."""
+    """Turn whatever a library raises, its panics too, into a `ShardError` that begins with `where`.
+
+    What may be no fault of the data but of where it lies is a `StorageError`.
+    """
     try:
         yield
     except (ZephonError, MemoryError):
@@ -56,7 +59,8 @@ def calling(where: str, form: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise ShardError(f"{where}: cannot be read as {form}: {said(error)}") from error
+        kind = StorageError if isinstance(error, OSError) or "LanceError(IO)" in str(error) else ShardError
+        raise kind(f"{where}: cannot be read as {form}: {said(error)}") from error
 
 
 def said(error: BaseException) -> str:

@@ -154,9 +154,12 @@ def _is_aside(name: str, pattern: str) -> bool:
 
 def _fits(pattern: Sequence[str], names: Sequence[str]) -> bool:
     """Whether a pattern matches a whole name; both split at the slashes."""
-    if not pattern:
-        return not names
-    head, *rest = pattern
-    if head == "**":
-        return any(_fits(rest, names[n:]) for n in range(len(names))) if rest else bool(names)
-    return bool(names) and fnmatchcase(names[0], head) and _fits(rest, names[1:])
+    reached = {0}  # how many of the names may lie before what is left of the pattern
+    for n, head in enumerate(pattern):
+        if head != "**":
+            reached = {at + 1 for at in reached if at < len(names) and fnmatchcase(names[at], head)}
+        elif n + 1 < len(pattern):
+            reached = {further for at in reached for further in range(at, len(names))}
+        else:
+            reached = {len(names) for at in reached if at < len(names)}
+    return len(names) in reached

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from zephon_async.errors import BadRecord, ColumnError, ShardError, StorageError, ZephonError
 from zephon_async.io.access import Access
-from zephon_async.io.catalog import ANYWHERE, FROM_START
+from zephon_async.io.catalog import ANYWHERE, FROM_START, IN_ORDER
 from zephon_async.io.conform import batch_of
 from zephon_async.io.dataset import Dataset
 from zephon_async.io.formats import Decoded, Decoder, find_format, reading
@@ -48,7 +48,7 @@ class Reader:
         lenient: bool = False,
     ) -> None:
         self.datasets, self._access, self._lenient = tuple(datasets), access, lenient
-        self._broken: dict[tuple[int, int], tuple[int, str]] = {}  # units read in order: from which row block on, and why
+        self._broken: dict[tuple[int, int], dict[int, str]] = {}  # of units, the row blocks that cannot be read, and why
         self._lock = threading.Lock()  # of that
         self.schema = schema
         self._size_of = size_of
@@ -93,15 +93,18 @@ class Reader:
             if not self._lenient or len(blocks) > 1:  # each of several is tried by itself then
                 raise
             with self._lock:
-                self._broken[dataset, unit] = blocks.start, str(error).removeprefix(f"{source.where}: ")
+                broken = self._broken.setdefault((dataset, unit), {})
+                broken[blocks.start] = str(error).removeprefix(f"{source.where}: ")
             return self.read_several(dataset, unit, blocks, source)
         return {one.block: self._block(one, place, catalog.measure == "bytes", source, decoder) for one in decoded}
 
     def _why_lost(self, dataset: int, unit: int, block: int) -> str:
-        """Why a row block cannot be read, where that was found out."""
+        """Why a row block cannot be read, where that was found out of it, or of one that is on the way to it."""
+        by_way = self.datasets[dataset].catalog(lenient=True).units["entry"][unit] in (IN_ORDER, FROM_START)
         with self._lock:
-            first, why = self._broken.get((dataset, unit), (block + 1, ""))
-        return why if block == first or (block > first and self.in_order(dataset, unit)) else ""
+            broken = self._broken.get((dataset, unit), {})
+            on_the_way = [number for number in broken if number == block or (by_way and number < block)]
+            return broken[min(on_the_way)] if on_the_way else ""
 
     def _lost(self, dataset: int, unit: int, why: str) -> Block:
         """In the place of a row block that cannot be read."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from zephon_async.errors import DatasetError, ShardError, StorageError
+from zephon_async.errors import DatasetError, MissingError, ShardError
 from zephon_async.io.access import Access, Place, Range, is_forbidden
 from zephon_async.io.catalog import Shard
 from zephon_async.io.stores import Object, is_pattern, named_beside, scheme_of, shown
@@ -36,6 +36,10 @@ class RemoteSource:
         return self.found.size
 
     @property
+    def key(self) -> str:
+        return f"{self.place.name} {self.found.key}"
+
+    @property
     def tag(self) -> str:
         return self.found.tag
 
@@ -46,7 +50,7 @@ class RemoteSource:
             key = named_beside(self.found.key, name)
             found = self._look(where, key)
             if found is None:
-                raise StorageError(f"{self.where}: there is no {key!r}, which must lie beside it")
+                raise MissingError(f"{self.where}: there is no {key!r}, which must lie beside it")
         return RemoteSource(where, named, self.place, found, self.access, self.listed)
 
     def _look(self, where: str, key: str) -> Object | None:
@@ -122,6 +126,8 @@ def list_url(url: str, options: Mapping[str, object], access: Access) -> RemoteS
     said = shown(url)
     if key and not key.endswith("/") and (found := _looked(access, said, place, key)) is not None:
         return RemoteStore(place, {key.rpartition("/")[2]: found}, explicit=True)
+    if url.startswith(_WEB) and key and not key.endswith("/"):
+        raise DatasetError(f"{said!r}: there is no such file; a web server lists none, so each must be named, and no pattern")
     before, parts = _split(key, patterns=not url.startswith(_WEB))
     base, folder = "/".join([*before, ""]), key if key.endswith("/") else f"{key}/"
     listed = access.listing(said, place, base + _lead(parts))

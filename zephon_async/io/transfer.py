@@ -19,7 +19,7 @@ from statistics import median
 from time import monotonic
 from typing import Any, TypeVar
 
-from zephon_async.errors import StorageError
+from zephon_async.errors import MissingError, StorageError
 from zephon_async.io.gate import MOST_AT_ONCE, Gate, Need
 from zephon_async.io.stores.connection import Connection, Fault, Kind, Object, Scheme, shown
 from zephon_async.loops import seen
@@ -167,7 +167,8 @@ class Transfer:
                 times = f"; asked {asked} times in {monotonic() - first:.0f} s" if asked > 1 else ""
                 if late and fault.retry_after_s:
                     times = f"; it asks to wait {fault.retry_after_s:g} s, download_timeout is {self._patience.timeout_s:g}{times}"
-                raise StorageError(f"{where}: {shown(self._root + key)} {what}: {fault}{times}") from fault
+                kind = MissingError if fault.kind is Kind.MISSING else StorageError
+                raise kind(f"{where}: {shown(self._root + key)} {what}: {fault}{times}") from fault
             self.counted.retries += 1
             fault.__traceback__ = fault.__cause__ = fault.__context__ = None  # which hold what holds them: all that was read
             await asyncio.sleep(pause_s)

@@ -18,8 +18,8 @@ from zephon_async.errors import InternalError
 from zephon_async.lanes.draw import Coordinates
 
 Position = TypeVar("Position")
-BadCounts: TypeAlias = tuple[tuple[int, int], ...]
-"""(dataset, bad records) of those that have any, ascending."""
+BadCounts: TypeAlias = tuple[tuple[int, int, int], ...]
+"""(dataset, 1 for those that were drawn or 0, bad records) where there are any, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Cursor:
     first, taken, skips, outputs: per accumulator the number of its first output, the number of its input row there, the tokens
     of that row to leave out, and the outputs to drop before the next stateless stage.
     rows: per stateless stage (one more than accumulators) the rows to drop after it.
-    bad: per stateless stage, with the accumulator behind it, bad records left out before its place, as (dataset, records).
+    bad: per stateless stage, with the accumulator behind it, bad records left out before its place.
     """
 
     draw: Coordinates | None

@@ -213,7 +213,7 @@ def _unpack_cursor(packed: Sequence[Any]) -> Cursor:
         fraction = None if horizon is None else (_unpack(horizon[0]), _unpack(horizon[1]))
         draw = (number, time, fraction, tuple((e, p, r, _unpack(s), n) for e, p, r, s, n in at))
     first, taken, skips, outputs, rows = (tuple(n) for n in numbers)
-    counts = tuple(tuple((d, n) for d, n in stage) for stage in bad)
+    counts = tuple(tuple((d, drawn, n) for d, drawn, n in stage) for stage in bad)
     return Cursor(draw, first, taken, skips, outputs, rows, out, counts)
 
 

@@ -1,9 +1,10 @@
 """The formats, and how one is found: by name, or by the suffix of a shard.
 
 A format of another package takes part through an entry point of the group `zephon_async.formats` that names a `Format`.
-A format's own library is loaded when the format is first used.
+The library of a format is loaded when the format is first used.
 """
 
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
@@ -45,6 +46,7 @@ _TABLE = {  # name: (module, in which the format is FORMAT; suffixes; a file tha
     "array_record": (f"{_WHERE}array_record", (".array_record", ".arrayrecord"), ""),
     "memory": (f"{_WHERE}memory", (), ""),
 }
+_log = logging.getLogger("zephon_async")
 _LAST = frozenset({"text"})  # where there is another format, these are its README and licence
 
 
@@ -54,7 +56,20 @@ _NOT_UNPACKED = "; a file that is compressed as a whole is only read where it is
 
 @lru_cache(maxsize=1)
 def _foreign() -> dict[str, Format]:
-    return {point.name: cast(Format, point.load()) for point in entry_points(group="zephon_async.formats")}
+    """The formats of other packages; one that cannot be had is said once, and costs no other data."""
+    found: dict[str, Format] = {}
+    for point in entry_points(group="zephon_async.formats"):
+        try:
+            form = point.load()
+        except Exception as error:
+            _log.warning("the format %r of %s cannot be loaded: %r", point.name, point.value, error)
+            continue
+        if point.name in _TABLE or Format not in type(form).__mro__:
+            why = "there is one of that name" if point.name in _TABLE else "it is no instance of a subclass of Format"
+            _log.warning("the format %r of %s is left out: %s", point.name, point.value, why)
+            continue
+        found[point.name] = form
+    return found
 
 
 def _endings() -> dict[str, dict[str, str]]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from zephon_async.errors import ShardError
-from zephon_async.io.catalog import IN_ORDER
+from zephon_async.io.catalog import WHOLE
 from zephon_async.io.conform import batch_of, conform
 from zephon_async.io.formats.arrow_folders import STATE, pick
 from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, check_columns, looked, rows_of, rows_per_block, span_of
@@ -139,7 +139,7 @@ class ArrowFormat(Format):
         for message in _messages(source):
             if message.kind == _BATCH:
                 block = rows_per_block(message.rows, message.stop - message.start, block_bytes)
-                units.append(UnitSpan(message.start, message.stop, first, message.rows, block, IN_ORDER))
+                units.append(UnitSpan(message.start, message.stop, first, message.rows, block, WHOLE))
                 first += message.rows
         if _bounds(source)[0] and (listed := pyarrow.ipc.open_file(SourceFile(source)).num_record_batches) != len(units):
             raise ShardError(f"{source.where}: has {len(units)} record batches, but its footer lists {listed}")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from zephon_async.errors import DatasetError
+from zephon_async.errors import DatasetError, MissingError
 
 STATE = "state.json"
 _REMEMBERED = re.compile(r"cache-[0-9a-f]{16}(_\d{5}_of_\d{5})?\.arrow")
@@ -88,7 +88,7 @@ def _json(name: str, read: Callable[[str], bytes], must: bool = True) -> Mapping
     """A table of JSON; nothing where it may be missing, and is, or is something else."""
     try:
         found = json.loads(read(name))
-    except DatasetError:
+    except MissingError:
         if must:
             raise
         return {}

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from zephon_async.checks import hint
-from zephon_async.errors import ColumnError, ShardError
+from zephon_async.errors import ColumnError, ShardError, StorageError
 from zephon_async.io.catalog import ANYWHERE
 from zephon_async.io.conform import canonical_field, conform
 from zephon_async.io.pool import Pool
@@ -126,6 +126,10 @@ class Format(Protocol):
         """
         return None
 
+    def check(self, source: Source) -> None:
+        """Look for what reading its rows does not show, such as a wrong hash. It may read all of it. Raises `ShardError`."""
+        return
+
     def measure(self, total_bytes: int) -> Measure:
         """What the units of a dataset of so many bytes are measured in: rows where they can be told without a full read."""
 
@@ -199,5 +203,9 @@ def reading(source: Source, form: str) -> Iterator[None]:
     """Turn what Arrow says of a broken shard into a `ShardError` that names it."""
     try:
         yield
+    except MemoryError:
+        raise  # Arrow's is one of its own too
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ShardError(f"{source.where}: cannot be read as {form}: {str(error).strip()}") from error
+        of_system = isinstance(error, OSError) and error.errno is not None  # Arrow says OSError of broken bytes too
+        kind = StorageError if of_system else ShardError
+        raise kind(f"{source.where}: cannot be read as {form}: {str(error).strip()}") from error

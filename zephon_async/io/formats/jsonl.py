@@ -30,7 +30,6 @@ from zephon_async.io.stores import Source
 from zephon_async.kinds import is_json
 from zephon_async.nesting import MOST_LEVELS, TOO_DEEP, levels
 
-_START = 200  # bytes of a bad line that are told
 _NOT_UTF8 = "Invalid UTF-8 encoded string"  # as msgspec says it
 _NULL = msgspec.Raw(b"null")
 _Convert = Callable[[list[Any]], tuple[pa.Array, dict[int, str]]]
@@ -127,8 +126,7 @@ class JsonlDecoder(LineDecoder):
             arrays.append(array)
             for row, reason in misfits.items():
                 bad.setdefault(row, f"column {self._schema.field(n).name!r}: {reason}")
-        first = {row: bytes(view[starts[row] : min(stops[row], starts[row] + _START)]) for row in bad}
-        return Decoded(block, batch_of(arrays, len(records), self._schema), lines.starts, bad, last, first)
+        return Decoded(block, batch_of(arrays, len(records), self._schema), lines.starts, bad, last)
 
 
 def _reason(error: msgspec.MsgspecError) -> str:

@@ -21,6 +21,7 @@ from zephon_async.io.stores import Source
 
 COUNTED_BYTES = 64 << 20
 _LINES_BYTES = 64 << 20  # up to which lines are counted to name one
+_START = 200  # bytes of a bad line that are told
 _PASSED = 4  # row blocks on the way to others that are decoded
 
 
@@ -101,7 +102,7 @@ class LineDecoder:
 
     def read(self, source: Source, unit: Any, blocks: range) -> Sequence[Decoded]:
         if not self._form.is_scanned(source):
-            return [self.decode(source, block, self._form.lines(source, *_block_of(unit, block)), False) for block in blocks]
+            return [self._decoded(source, block, self._form.lines(source, *_block_of(unit, block)), False) for block in blocks]
         key = (source.where, int(unit["start"]))
         scan = self._pool.take(key, blocks.start) or self._form.scan(source)
         scan.turn_to(source)
@@ -110,11 +111,19 @@ class LineDecoder:
             number = scan.at
             lines, last = _next(scan, unit)
             if number >= blocks.start - _PASSED:
-                decoded.append(self.decode(source, number, lines, last))
+                decoded.append(self._decoded(source, number, lines, last))
         if not last:
             self._pool.put(key, scan)
         behind = range(max(scan.at, blocks.start), blocks.stop)
-        return [*decoded, *(self.decode(source, number, NO_LINES, True) for number in behind)]
+        return [*decoded, *(self._decoded(source, number, NO_LINES, True) for number in behind)]
+
+    def _decoded(self, source: Source, block: int, lines: Lines, last: bool) -> Decoded:
+        decoded = self.decode(source, block, lines, last)
+        if not decoded.bad:
+            return decoded
+        places = {row: int(lines.starts[row]) - lines.base for row in decoded.bad}
+        ends = {row: min(int(lines.stops[row]) - lines.base, at + _START) for row, at in places.items()}
+        return decoded._replace(starts={row: bytes(lines.text[at : ends[row]]) for row, at in places.items()})
 
     def ranges(self, source: Source, unit: Any, blocks: range) -> Sequence[tuple[int, int]]:
         if self._form.is_scanned(source):

@@ -23,7 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from zephon_async.errors import DatasetError, ShardError
+from zephon_async.errors import ColumnError, DatasetError, ShardError
 from zephon_async.io.catalog import ANYWHERE, IN_ORDER
 from zephon_async.io.conform import conform
 from zephon_async.io.formats import arrow
@@ -116,10 +116,10 @@ def _window(source: Source, layout: Layout) -> Window:
 
 
 def _leaves(source: Source, layout: Layout, columns: Collection[str]) -> list[Leaf]:
-    """The values of samples that are columns. Raises `ShardError` for one that is not read."""
+    """The values of samples that are columns. Raises `ColumnError` for one that is not read."""
     leaves = [leaf for leaf in layout.index.leaves if leaf.name in columns]
     if reason := next(filter(None, map(refusal, leaves)), None):
-        raise ShardError(f"{source.where}: {reason}")
+        raise ColumnError(f"{source.where}: {reason}")
     return leaves
 
 

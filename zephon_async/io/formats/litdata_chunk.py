@@ -22,6 +22,7 @@ from zephon_async.io.stores import Source
 
 INDEX = "index.json"
 PLAIN, BATCHES, WHOLE, ARROW = range(4)
+_MOST_SAMPLE_BYTES = 1 << 28  # that may come out of a sample
 Ints: TypeAlias = npt.NDArray[np.int64]
 _FRAMED = b"LDFZ01\0\0"
 _HEAD = struct.Struct("<8sHHIII")  # of compressed runs: magic, version, flags, samples, samples of a run, runs
@@ -61,6 +62,7 @@ class Window:
 
     def __init__(self, source: Source, start: int, stop: int) -> None:
         self.where, self.name, self.tag, self.size = source.where, source.name, source.tag, stop - start
+        self.key = f"{source.key} from {start} to {stop}"
         self._source, self._start = source, start
 
     def read(self, offset: int, length: int) -> bytes:
@@ -235,7 +237,7 @@ def _each_unpacked(body: bytes | memoryview, places: Ints) -> Samples:
     view = memoryview(body)
     for row, (begin, end) in enumerate(pairwise(edges)):
         try:
-            parts.append(unpack_zstd(view[begin:end], MOST_RATIO * (end - begin)))
+            parts.append(unpack_zstd(view[begin:end], min(MOST_RATIO * (end - begin), _MOST_SAMPLE_BYTES)))
         except ValueError as error:
             parts.append(b"")
             bad[row] = f"the sample {error}"

@@ -14,7 +14,7 @@ TOKENS = "input_ids"
 _MOST_DEPTH = 100
 _DICTS = ("builtins.dict", "collections.OrderedDict", "collections.defaultdict")
 _LOADERS = (None, "PyTreeLoader", "TokensLoader")
-_Whole = Annotated[int, msgspec.Meta(ge=0)]
+_Whole = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 
 
 class Leaf(NamedTuple):

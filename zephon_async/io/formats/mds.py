@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from zephon_async.errors import ShardError
-from zephon_async.io.catalog import IN_ORDER
+from zephon_async.errors import ColumnError
+from zephon_async.io.catalog import WHOLE
 from zephon_async.io.conform import conform, nulled
 from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, check_columns, rows_of, rows_per_block, span_of
 from zephon_async.io.formats.mds_encodings import PICKLE, Coder, coder_of
 from zephon_async.io.formats.mds_index import INDEX, Entry, pick
-from zephon_async.io.formats.mds_samples import COMPRESSIONS, FOUND, Opened, Samples, open_samples
+from zephon_async.io.formats.mds_samples import COMPRESSIONS, FOUND, Opened, Samples, check, open_samples
 from zephon_async.io.formats.mds_values import NO_VALUES, Places, Values
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source
@@ -51,7 +51,7 @@ class MdsFormat(Format):
             return []
         block = rows_per_block(rows, nbytes, block_bytes)
         if found.is_compressed:
-            return [UnitSpan(0, rows, 0, rows, block, IN_ORDER)]
+            return [UnitSpan(0, rows, 0, rows, block, WHOLE)]
         units = max(1, min(-(-nbytes // unit_bytes), rows))
         edges = pairwise([rows * n // units for n in range(units + 1)])
         return [UnitSpan(start, stop, start, stop - start, min(block, stop - start)) for start, stop in edges]
@@ -68,6 +68,9 @@ class MdsFormat(Format):
             values, _ = layout.split(samples.body(places), places - places[0])
         return pa.schema([coder.look(values[name], name) for name, coder in layout.coders.items()])
 
+    def check(self, source: Source) -> None:
+        check(source)
+
     def decoder(self, schema: pa.Schema, required: Collection[str], pool: Pool) -> "MdsDecoder":
         return MdsDecoder(schema, required, pool)
 
@@ -81,22 +84,22 @@ class _Layout(NamedTuple):
 
     @staticmethod
     def of(where: str, entry: Entry, wanted: Sequence[str]) -> "_Layout":
-        """Raises `ShardError` where a wanted column cannot be read."""
+        """Raises `ColumnError` where a wanted column cannot be read."""
         coders = {}
         sizes = np.array([size or 0 for size in entry.column_sizes], np.int64)
         for name, encoding, size in zip(entry.column_names, entry.column_encodings, sizes.tolist(), strict=True):
             if name not in wanted:
                 continue
             if encoding == PICKLE:
-                raise ShardError(
+                raise ColumnError(
                     f"{where}: column {name!r} is pickled, which is not read, as a pickle can run any code; "
                     "leave the column out, or write it anew in another encoding"
                 )
             coder = coder_of(encoding)
             if coder is None:
-                raise ShardError(f"{where}: column {name!r} has the encoding {encoding!r}, which is not known")
+                raise ColumnError(f"{where}: column {name!r} has the encoding {encoding!r}, which is not known")
             if coder.size is not None and size not in (0, coder.size):
-                raise ShardError(f"{where}: column {name!r} has values of {size:,} bytes, but {encoding!r} are {coder.size:,}")
+                raise ColumnError(f"{where}: column {name!r} has values of {size:,} bytes, but {encoding!r} are {coder.size:,}")
             coders[name] = coder
         return _Layout(entry.column_names, sizes, coders)
 

@@ -13,14 +13,14 @@ from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
 
-from zephon_async.errors import DatasetError, ShardError
+from zephon_async.errors import DatasetError, MissingError, ShardError
 from zephon_async.io.formats.remembered import Remembered
 from zephon_async.io.stores import Source
 
 INDEX = "index.json"
 _VERSION = 2
 _NOT_MENDED = "write the index anew (streaming's merge_index does), or copy the dataset again"
-_Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+_Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 
 
 class File(msgspec.Struct, frozen=True):
@@ -126,7 +126,7 @@ class _Missing(DatasetError):
 def _entries_at(index: str, read: Callable[[str], bytes]) -> list[Entry]:
     try:
         text = read(index)
-    except DatasetError as error:
+    except MissingError as error:
         raise _Missing(str(error)) from error
     try:
         return entries_of(text)
@@ -140,7 +140,7 @@ def find(source: Source) -> Found:
     for level, _ in enumerate(_above(source.name)):
         try:
             index = source.beside("../" * level + INDEX)
-        except ShardError as error:
+        except MissingError as error:
             troubles.append(str(error).removeprefix(f"{source.where}: "))
             continue
         troubles.append("")

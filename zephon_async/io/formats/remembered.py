@@ -31,7 +31,7 @@ class Remembered(Generic[T]):
 
     def of(self, source: Source, anew: bool = False) -> T:
         """What is made of a source. anew: whatever is remembered, as something else that it is made of may have changed."""
-        key = (source.where, source.size, source.tag)
+        key = (source.key, source.size, source.tag)
         with self._lock:
             if key in self._made and not anew:
                 self._made.move_to_end(key)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from zephon_async.errors import RecipeError, ShardError, ZephonError
-from zephon_async.io.catalog import IN_ORDER
+from zephon_async.io.catalog import WHOLE
 from zephon_async.io.foreign import FREE_THREADED, calling, library
 from zephon_async.io.formats.base import (
     Decoded,
@@ -75,7 +75,8 @@ class _Bytes:
         try:
             piece = self.source.read(offset, max(min(length, self.source.size - offset), 0))
         except ZephonError as error:
-            self.error = error
+            with self._lock:
+                self.error = error
             raise
         with self._lock:
             self.taken += len(piece)
@@ -85,6 +86,7 @@ class _Bytes:
 @contextmanager
 def _decoding(raw: _Bytes) -> Iterator[None]:
     """Turn what the library raises into what the source raised, or else a `ShardError`."""
+    raw.error = None  # of what was decoded before; the library reads nothing now
     with calling(raw.source.where, "Vortex"):
         try:
             yield
@@ -138,7 +140,7 @@ class VortexFormat(Format):
         for start, stop in known.splits:
             if units and stop - units[-1].start <= most:
                 start = units.pop().start
-            units.append(UnitSpan(start, stop, start, stop - start, block, IN_ORDER))
+            units.append(UnitSpan(start, stop, start, stop - start, block, WHOLE))
         return units
 
     def look(self, source: Source, unit: Any, block_bytes: int, columns: Collection[str] | None) -> pa.Schema:

@@ -31,6 +31,10 @@ class Source(Protocol):
         """In bytes."""
 
     @property
+    def key(self) -> str:
+        """Where it lies, whatever its dataset is called."""
+
+    @property
     def tag(self) -> str:
         """Changes when the shard does."""
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zephon_async.checks import nearest, shown
-from zephon_async.errors import DatasetError, RecipeError, ShardError
+from zephon_async.errors import DatasetError, RecipeError, StorageError
 from zephon_async.io.catalog import Shard
 from zephon_async.io.foreign import FREE_THREADED, library, said
 from zephon_async.io.stores.connection import shown as without_secrets
@@ -65,11 +65,15 @@ class LanceSource:
     tag: str
     store: "LanceStore" = field(repr=False)
 
+    @property
+    def key(self) -> str:
+        return f"{self.store.uri} {self.name}"
+
     def fragment(self) -> Any:
         """It, as the library has it. Raises `ShardError` where it is not the one that was listed."""
         found = self.store.dataset().get_fragment(int(self.name.rpartition("-")[2]))
         if found is None or _tag(found) != self.tag:
-            raise ShardError(f"{self.where}: has changed since the catalog was made; start again, or put the dataset back")
+            raise StorageError(f"{self.where}: has changed since the catalog was made; start again, or put the dataset back")
         return found
 
     def beside(self, name: str) -> "LanceSource":
@@ -157,7 +161,9 @@ def _open(uri: str, version: int | str | None, options: Mapping[str, str]) -> An
             index_cache_size_bytes=_CACHE_BYTES,
             metadata_cache_size_bytes=_CACHE_BYTES,
         )
-    except Exception as error:  # it raises whatever its own layers do
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+        raise
+    except BaseException as error:  # it raises whatever its own layers do; a panic is no Exception
         of = "" if version is None else f", version {version}"
         raise DatasetError(f"{without_secrets(uri)!r}{of} cannot be read as a Lance dataset: {said(error)}") from error
 

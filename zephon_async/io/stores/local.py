@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from zephon_async.errors import DatasetError, ShardError, StorageError
+from zephon_async.errors import DatasetError, MissingError, StorageError
 from zephon_async.io.catalog import Shard
 from zephon_async.io.stores.base import named_beside
 
@@ -45,10 +45,14 @@ class LocalSource:
                         pieces.append(piece := file.read(length))
                     piece = b"".join(pieces)
                     if length:
-                        raise ShardError(f"{self.where}: ends at byte {offset + len(piece):,}, its size was {self.size:,} bytes")
+                        raise StorageError(f"{self.where}: ends at byte {offset + len(piece):,}, its size was {self.size:,} bytes")
         except OSError as error:
             raise StorageError(f"{self.where}: {self.path!r} cannot be read: {error.strerror or error}") from error
         return piece
+
+    @property
+    def key(self) -> str:
+        return os.path.abspath(self.path)
 
     def beside(self, name: str) -> "LocalSource":
         named = named_beside(self.name, name)
@@ -56,7 +60,8 @@ class LocalSource:
         try:
             status = os.stat(path)
         except OSError as error:
-            raise StorageError(f"{self.where}: {path!r}, which must lie beside it, cannot be read: {error.strerror}") from error
+            kind = MissingError if isinstance(error, FileNotFoundError) else StorageError
+            raise kind(f"{self.where}: {path!r}, which must lie beside it, cannot be read: {error.strerror}") from error
         where = self.where.replace(repr(self.name), repr(named))
         return LocalSource(where, named, path, status.st_size, str(status.st_mtime_ns))
 

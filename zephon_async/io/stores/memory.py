@@ -19,6 +19,10 @@ class TableSource:
     table: pa.Table
     tag = ""
 
+    @property
+    def key(self) -> str:
+        return self.where
+
     def beside(self, name: str) -> "TableSource":
         raise TypeError(f"{self.where}: nothing lies beside an in-memory table, and no {name!r}")
 
