@@ -43,8 +43,10 @@ class Contest(NamedTuple):
 
 def ours(folder: Path, threads: int) -> float:
     """All row blocks of all shards; gives the rows."""
-    dataset = Dataset.from_path("d", folder)
-    schema = unify({"d": dataset_schema(dataset, frozenset({"n", "text"}), {})})
+    inside = folder / "d.lance"
+    dataset = Dataset.from_path("d", inside if inside.exists() else folder)
+    columns = None if dataset.format == "webdataset" else frozenset({"n", "text"})
+    schema = unify({"d": dataset_schema(dataset, columns, {})})
     reader = Reader([dataset], schema, lambda batch: np.ones(batch.num_rows, np.int64))
     units = dataset.catalog().units
 
@@ -62,7 +64,9 @@ def ours(folder: Path, threads: int) -> float:
         return rows
 
     if threads == 1:
-        return float(sum(map(read, range(len(units)))))
+        rows = float(sum(map(read, range(len(units)))))
+        reader.close()
+        return rows
     with ThreadPoolExecutor(threads) as workers:
         return float(sum(workers.map(read, range(len(units)))))
 
@@ -154,12 +158,102 @@ def bare_compressed(folder: Path) -> float:
         return float(sum(workers.map(lambda path: _read_json(pa.BufferReader(_inflated(path))), sorted(folder.iterdir()))))
 
 
+def write_mds(folder: Path, documents: list[str]) -> None:
+    from streaming import MDSWriter
+
+    with MDSWriter(out=str(folder), columns={"n": "int", "text": "str"}) as writer:
+        for n, text in enumerate(documents):
+            writer.write({"n": n, "text": text})
+
+
+def bare_mds(folder: Path) -> float:
+    from streaming import LocalDataset
+
+    dataset = LocalDataset(str(folder))
+    return float(sum(1 for n in range(len(dataset)) if dataset[n]))
+
+
+def _row(row: tuple[int, str]) -> dict[str, Any]:
+    return {"n": row[0], "text": row[1]}
+
+
+def write_litdata(folder: Path, documents: list[str]) -> None:
+    from litdata import optimize
+
+    optimize(fn=_row, inputs=list(enumerate(documents)), output_dir=str(folder), chunk_bytes="64MB", num_workers=1, verbose=False)
+
+
+def bare_litdata(folder: Path) -> float:
+    from litdata import StreamingDataset
+
+    return float(sum(1 for _ in StreamingDataset(str(folder), shuffle=False)))
+
+
+def _write_tar(folder: Path, documents: list[str], files: Callable[[int, str], dict[str, Any]]) -> None:
+    from webdataset import TarWriter
+
+    for part, rows in in_parts(documents):
+        with TarWriter(str(folder / f"{part}.tar")) as writer:
+            for n, text in rows:
+                writer.write({"__key__": f"{n:08}", **files(n, text)})
+
+
+def write_tar(folder: Path, documents: list[str]) -> None:
+    _write_tar(folder, documents, lambda n, text: {"txt": text, "json": {"n": n}})
+
+
+def write_large_tar(folder: Path, documents: list[str]) -> None:
+    """As images are: files of 20 KB that nothing decodes."""
+    noise = np.random.default_rng(0).bytes(20_000)
+    _write_tar(folder, documents, lambda n, text: {"bin": noise, "txt": text[:200], "json": {"n": n}})
+
+
+def bare_tar(folder: Path) -> float:
+    from webdataset import WebDataset
+
+    shards = sorted(str(path) for path in folder.iterdir())
+    return float(sum(1 for _ in WebDataset(shards, shardshuffle=False, empty_check=False)))
+
+
+def write_lance(folder: Path, documents: list[str]) -> None:
+    import lance
+
+    for _, rows in in_parts(documents):
+        lance.write_dataset(table(rows), folder / "d.lance", mode="append")
+
+
+def bare_lance(folder: Path) -> float:
+    import lance
+
+    return float(sum(batch.num_rows for batch in lance.dataset(folder / "d.lance").to_batches(columns=["n", "text"])))
+
+
+def write_vortex(folder: Path, documents: list[str]) -> None:
+    import vortex
+
+    for part, rows in in_parts(documents):
+        vortex.io.write(table(rows), str(folder / f"{part}.vortex"))
+
+
+def bare_vortex(folder: Path) -> float:
+    import vortex
+
+    scans = (vortex.open(str(path)).scan(["n", "text"]) for path in sorted(folder.iterdir()))
+    return float(sum(len(array) for scan in scans for array in scan))
+
+
 CONTESTS = [
     Contest("Parquet", 0.85, write_parquet, bare_parquet),
     Contest("Arrow", 0.85, write_arrow, bare_arrow),
     Contest("JSONL", 0.8, write_jsonl, bare_jsonl, THREADS),
     Contest("JSONL .zst", 0.8, write_zst, bare_compressed, THREADS),
     Contest("JSONL .gz", 0.8, write_gz, bare_compressed, THREADS),
+    Contest("MDS", 3.0, write_mds, bare_mds, 1, "streaming"),
+    Contest("LitData", 1.0, write_litdata, bare_litdata, 1, "litdata"),
+    Contest("WebDataset, text", 10.0, write_tar, bare_tar, 1, "webdataset"),
+    Contest("WebDataset, 20 KB files", 10.0, write_large_tar, bare_tar, 1, "webdataset"),
+    Contest("Lance", 0.85, write_lance, bare_lance, 1, "lance"),
+    Contest("Vortex", 0.85, write_vortex, bare_vortex, 1, "vortex"),
 ]
 
 
