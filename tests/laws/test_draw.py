@@ -76,6 +76,8 @@ def drawn(
 
 
 class _Block:
+    lost = ""
+
     def __init__(self, n: int) -> None:
         self.rows = np.arange(n)
 

@@ -9,7 +9,7 @@ Threads: any, one after the other by a lock. The thread that iterates writes, wh
 import json
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import SEEK_END, PathLike
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,12 @@ class BadRecords:
                     file.write("".join(lines).encode())
             except (OSError, ValueError) as error:  # what was taken is taken, whatever comes of this
                 _log.warning("bad records cannot be told in %s: %s", self._path, error)
+
+    def write_lost(self, lost: Sequence[Mapping[int, Exception]]) -> None:
+        """Tell of the shards of each dataset that are broken as a whole, by their numbers; one rank does."""
+        skipped = [Skipped(0, (d, shard, 0, 0, 0), str(error), rows=0) for d, of in enumerate(lost) for shard, error in of.items()]
+        if skipped:
+            self.write(skipped)
 
     def _new(self, skipped: Iterable[Skipped]) -> Iterable[dict[str, Any]]:
         assert self._known is not None

@@ -33,7 +33,7 @@ from zephon_async.io import Access, Blocks, Fetcher, Reader, Spill
 from zephon_async.lanes import Cursor, Start
 from zephon_async.loops import LoopThread, begin, new_loop
 from zephon_async.options import Options
-from zephon_async.records import Block, Skipped
+from zephon_async.records import Block
 from zephon_async.runners import RUNNERS, Need, ProcessRunner, ThreadRunner
 from zephon_async.work import Plan
 
@@ -99,7 +99,8 @@ class Engine:
                     self._gloo.leave()
                 raise ClosedError("the pipeline is closed; make a new one (a forked process needs its own)")
             run.tell_of_skipped(self._bad_records)
-            self._tell_of_lost()
+            if self._bad_records is not None and not self._options.dp_rank:
+                self._bad_records.write_lost([dataset.catalog.lost for dataset in self._plan.datasets])
             before, self._run = self._run, run
             self._request = (run, dict(begins.cursors), finite)
             if before is not None:
@@ -165,17 +166,6 @@ class Engine:
         if (fetcher := self._fetcher) is not None:
             storage = {**self._access.statistics(), "fetched_twice": fetcher.fetched_twice}
         return self._books.snapshot(taken, perf_counter() - self._began, held, storage)
-
-    def _tell_of_lost(self) -> None:
-        """Write down the shards that are broken as a whole; one rank does."""
-        if self._bad_records is not None and not self._options.dp_rank:
-            lost = [
-                Skipped(0, (d, shard, 0, 0, 0), str(error), rows=0)
-                for d, dataset in enumerate(self._plan.datasets)
-                for shard, error in dataset.catalog.lost.items()
-            ]
-            if lost:
-                self._bad_records.write(lost)
 
     def _new_books(self) -> Books:
         links = self.chain.links
