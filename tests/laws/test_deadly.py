@@ -44,7 +44,7 @@ def test_a_row_that_kills_by_a_signal_of_its_own_is_left_out(by: int, tmp_path: 
         assert seen(run) == ROWS
         assert run.statistics().counts["records_quarantined"] == 2
         state = run.checkpoint()
-    assert "shard '0', row (in JSONL: byte) 7, epoch 0: two worker processes died of it" in caplog.text
+    assert "shard '0', row or byte 7, epoch 0: two worker processes died of it" in caplog.text
     assert signal.Signals(by).name in caplog.text
     with pipeline(Kills(tmp_path, by)) as fresh:
         assert seen(fresh.restore(state)) == []
