@@ -225,6 +225,7 @@ def sorted_keys(rows: list[Row]) -> list[Row]:
     return [dict(sorted(row.items())) for row in rows]
 
 
+@pytest.mark.slow
 @each_written
 def test_a_shard_that_is_cut_short(writer: Writer, tmp_path: Path) -> None:
     """At any byte, of a large one at many: an error that names it, or the rows up to there.
