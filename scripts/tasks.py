@@ -69,7 +69,7 @@ def interpreters() -> list[Path]:
 
 def for_tests(choice: Choice) -> Path:
     """The Python of an environment for tests, with the libraries of formats that there are for it."""
-    libraries = "test_free_threaded" if choice.interpreter.free_threaded else "test_standard"
+    libraries = "test-free-threaded" if choice.interpreter.free_threaded else "test-standard"
     return environment(choice, frozenset({"test", libraries}))
 
 
