@@ -46,6 +46,19 @@ def test_rows_are_read_by_their_numbers(written: tuple[Writer, Path], monkeypatc
     dataset.store.close()
 
 
+def test_what_is_asked_for_wrongly(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"number": 1}\n')
+    dataset = Dataset.from_path("d", tmp_path)
+    wrong: list[tuple[Any, Any, str]] = [
+        ([0], ["numbers"], "there is no column 'numbers'; did you mean 'number'"),
+        (0, None, r"rows are numbers, such as \[5\] or range\(10\), not 0"),
+        (["0"], None, r"rows are numbers, such as \[5\] or range\(10\), not \['0'\]"),
+    ]
+    for rows, columns, said in wrong:
+        with pytest.raises(RecipeError, match=said):
+            dataset.read(0, rows, columns)
+
+
 def test_a_bad_row_is_an_error_where_it_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"n": 1}\nno\n{"n": 3}\n')
     dataset = Dataset.from_path("d", tmp_path)

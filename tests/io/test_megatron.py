@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.whole import block_numbers, ones, schema_of, whole
@@ -167,6 +167,7 @@ def test_only_parts_of_the_index_are_read(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @settings(max_examples=150)
+@example(cut=1, edits=[(251, b"\x01\x00\x00\x00\x00\x00\x00\x00\x81")], unit_bytes=8)  # differences that overflow
 @given(
     cut=st.integers(0, 600),
     edits=st.lists(st.tuples(st.integers(0, 600), st.binary(min_size=1, max_size=9)), min_size=1, max_size=3),

@@ -104,11 +104,13 @@ def read(
     if not -len(dataset.shards) <= shard < len(dataset.shards):
         raise RecipeError(f"dataset {dataset.name!r} has {len(dataset.shards):,} shards, and no shard {shard}")
     with _access(dataset) as access:
-        schema = dataset_schema(dataset, None if columns is None else frozenset(columns), {}, access=access)
+        schema = dataset_schema(dataset, None, {}, access=access)
+        if columns is not None:
+            if missing := sorted(set(columns).difference(schema.names)):
+                raise RecipeError(f"dataset {dataset.name!r}: there is no column {missing[0]!r}{hint(missing[0], schema.names)}")
+            schema = pa.schema([field for field in schema if field.name in columns])
         opened = _Shard(dataset, shard % len(dataset.shards), schema, access)
         wanted = np.arange(opened.rows) if rows is None else _numbers(rows)
-        if columns is not None and (missing := sorted(set(columns) - set(_seen(dataset, access)))):
-            raise RecipeError(f"{opened.source.where}: there is no column {missing[0]!r}{hint(missing[0], _seen(dataset, access))}")
         if len(wanted) and not (wanted.min() >= 0 and wanted.max() < opened.rows):
             raise RecipeError(f"{opened.source.where}: has {opened.rows:,} rows, not all of rows {wanted.min()} to {wanted.max()}")
         return _picked(opened, schema, wanted)
@@ -118,10 +120,6 @@ def _numbers(rows: Sequence[int] | range) -> npt.NDArray[np.int64]:
     if isinstance(rows, int | str) or not (found := np.asarray(rows)).ndim == 1 or (len(found) and found.dtype.kind not in "iu"):
         raise RecipeError(f"rows are numbers, such as [5] or range(10), not {rows!r:.80}")
     return found.astype(np.int64)
-
-
-def _seen(dataset: Dataset, access: Access | None) -> list[str]:
-    return dataset_schema(dataset, None, {}, access=access).names  # type: ignore[no-any-return]
 
 
 def _picked(opened: _Shard, schema: pa.Schema, wanted: npt.NDArray[np.int64]) -> pa.Table:

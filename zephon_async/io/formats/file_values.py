@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from zephon_async.io.formats.json_types import python_type
+from zephon_async.io.formats.json_types import array_of, python_type
 from zephon_async.io.formats.npy import npy_array, npy_type
 from zephon_async.kinds import is_json, json_field
 from zephon_async.nesting import MOST_LEVELS, TOO_DEEP, levels
@@ -69,10 +69,8 @@ def column_of(field: pa.Field, rows: Sequence[int], values: Values, length: int)
             made[row] = decode(bytes(value))
         except ValueError as error:  # those of msgspec are some, too
             bad[row] = f"{kind} is wanted: {error}"
-    try:
-        return pa.array(made, kind), bad
-    except (pa.ArrowException, OverflowError, ValueError):
-        return _one_by_one(made, kind, bad), bad
+    array, misfits = array_of(made, kind)
+    return array, bad | misfits
 
 
 def _is_array(kind: pa.DataType) -> bool:
@@ -124,14 +122,3 @@ def _too_deep(column: pa.Array) -> list[int]:
     counts = np.diff(brackets.searchsorted(offsets))
     many = np.flatnonzero(counts >= MOST_LEVELS).tolist()
     return [row for row in many if levels(body[offsets[row] : offsets[row + 1]].to_pybytes()) >= MOST_LEVELS]
-
-
-def _one_by_one(values: Sequence[Any], kind: pa.DataType, bad: Bad) -> pa.Array:
-    arrays = []
-    for row, value in enumerate(values):
-        try:
-            arrays.append(pa.array([value], kind))
-        except (pa.ArrowException, OverflowError, ValueError) as error:
-            arrays.append(pa.nulls(1, kind))
-            bad[row] = f"{kind} is wanted: {error}"
-    return pa.concat_arrays(arrays)

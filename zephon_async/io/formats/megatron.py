@@ -22,7 +22,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from zephon_async.errors import ShardError
-from zephon_async.io.catalog import ANYWHERE
 from zephon_async.io.conform import conform
 from zephon_async.io.formats.base import (
     Decoded,
@@ -32,7 +31,7 @@ from zephon_async.io.formats.base import (
     check_columns,
     looked,
     rows_of,
-    rows_per_block,
+    runs_of_rows,
     span_of,
 )
 from zephon_async.io.formats.remembered import Remembered
@@ -109,7 +108,7 @@ class _Documents:
         first, count = int(unit["first"]), int(unit["length"])
         self.sequences: _Ints = self.head.part(index, "<q", first, count + 1)
         begin, end = int(self.sequences[0]), int(self.sequences[-1])
-        if begin < 0 or end > self.head.sequences or (np.diff(self.sequences) < 0).any():
+        if begin < 0 or end > self.head.sequences or (self.sequences[1:] < self.sequences[:-1]).any():  # differences could overflow
             raise _misfit(source, f"documents {first:,} to {first + count:,} do not lie in it one behind the other")
         before = min(begin, 1)  # the sequence before, so that none is missed between two units
         lengths = self.head.part(index, "<i4", begin - before, end - begin + before)
@@ -168,10 +167,7 @@ class MegatronFormat(Format):
             tokens = int(last[0]) + int(last[1]) * head.dtype.itemsize
         if tokens != source.size:
             raise _misfit(source, f"has {source.size:,} bytes, and {tokens:,}")
-        block = rows_per_block(documents, source.size, block_bytes)
-        step = block * max(unit_bytes * documents // max(source.size, 1) // block, 1)
-        firsts = range(0, documents, step)
-        return [UnitSpan(n, min(n + step, documents), n, min(step, documents - n), block, ANYWHERE) for n in firsts]
+        return runs_of_rows(documents, source.size, unit_bytes, block_bytes)
 
     def look(self, source: Source, unit: Any, block_bytes: int, columns: Collection[str] | None) -> pa.Schema:
         return looked(_index(source)[1].schema, columns)
