@@ -108,8 +108,8 @@ class RecordScan(LineScan):
             self.at, self._header = 0, _names(self._stream.where, first, self._delimiter)
 
     def _ends_in(self, piece: bytes) -> _Places:
-        at = self._base + len(self._text)
-        head = at < len(BOM) and BOM.startswith((self._text + piece)[: len(BOM)])
+        at = self._base + self._text.nbytes
+        head = at < len(BOM) and BOM.startswith((self._text.whole() + piece)[: len(BOM)])
         skip = min(len(BOM) - at, len(piece)) if head else 0  # quotes may open behind a byte order mark
         text, before = piece[skip:], self._state
         opens, closes, self._state = _quoted(text, before, self._delimiter)
@@ -131,10 +131,10 @@ class RecordScan(LineScan):
             lone = returns[(returns == len(text) - 1) | (at[np.minimum(returns + 1, len(text) - 1)] != _LF)]
             self._odd += (lone[opens.searchsorted(lone) == closes.searchsorted(lone)] + base).tolist()
 
-    def _kept(self, starts: _Places, stops: _Places) -> npt.NDArray[np.bool_]:
+    def _kept(self, text: bytes, starts: _Places, stops: _Places) -> npt.NDArray[np.bool_]:
         kept: npt.NDArray[np.bool_] = stops > starts
         short = np.flatnonzero(stops - starts == 1)
-        kept[short] = np.frombuffer(self._text, np.uint8)[starts[short] - self._base] != _CR if len(short) else False
+        kept[short] = np.frombuffer(text, np.uint8)[starts[short]] != _CR if len(short) else False
         return kept
 
     def _more(self) -> None:

@@ -6,6 +6,7 @@ in it, wherever they end. A line of nothing but white space is no row, unless bl
 Threads: functions of their arguments; a `LineScan` has one owner.
 """
 
+from collections import deque
 from typing import NamedTuple
 
 import numpy as np
@@ -115,6 +116,36 @@ def _check_length(where: str, nbytes: int, said: str) -> None:
         raise ShardError(f"{where}: has a {said.format(MOST_LINE_BYTES)}")
 
 
+class _Pieces:
+    """Bytes in the order in which they come, joined when they are given, as a copy of all that waits is dear."""
+
+    def __init__(self) -> None:
+        self._pieces, self.nbytes = deque[memoryview](), 0
+
+    def add(self, piece: bytes) -> None:
+        self._pieces.append(memoryview(piece))
+        self.nbytes += len(piece)
+
+    def whole(self) -> bytes:
+        """All of them, which are kept."""
+        whole = self.take(self.nbytes)
+        self.add(whole)
+        return whole
+
+    def take(self, nbytes: int) -> bytes:
+        """The first so many bytes."""
+        taken = list[memoryview]()
+        self.nbytes -= nbytes
+        while nbytes:
+            piece = self._pieces.popleft()
+            if len(piece) > nbytes:
+                self._pieces.appendleft(piece[nbytes:])
+                piece = piece[:nbytes]
+            taken.append(piece)
+            nbytes -= len(piece)
+        return b"".join(taken)
+
+
 class LineScan:
     """The lines of a shard that is read from its start, a row block at a time: the next is `at`."""
 
@@ -123,7 +154,7 @@ class LineScan:
     def __init__(self, stream: Stream, blank: bool = False) -> None:
         self.at = 0
         self._stream, self._blank = stream, blank
-        self._text, self._base = b"", 0  # what has come out and was not given, from where on
+        self._text, self._base = _Pieces(), 0  # what has come out and was not given, from where on
         self._ends = np.empty(0, np.int64)  # of the lines in it
         self._over = False  # nothing more comes
         self.turn_to = stream.turn_to
@@ -131,7 +162,7 @@ class LineScan:
     @property
     def nbytes(self) -> int:
         """Bytes that it holds."""
-        return self._stream.nbytes + len(self._text)
+        return self._stream.nbytes + self._text.nbytes
 
     def up_to(self, stop: int) -> tuple[Lines, bool]:
         """The next row block: the lines that begin before a byte of what comes out; and whether there is none behind them."""
@@ -144,7 +175,7 @@ class LineScan:
         """The next row block: so many lines that are rows, fewer where there are no more; and whether there is none behind."""
         while True:
             starts, stops = self._whole_lines()
-            sound = np.cumsum(self._kept(starts, stops))
+            sound = np.cumsum(self._kept(self._text.whole(), starts - self._base, stops - self._base))
             if self._over or (len(sound) and sound[-1] >= rows):
                 return self._give(starts, stops, int(np.searchsorted(sound, rows)) + 1)
             self._more()
@@ -153,24 +184,25 @@ class LineScan:
         """Where lines end in the next piece."""
         return places_of(_LF, piece, len(piece))
 
-    def _kept(self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def _kept(self, text: bytes, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which lines are rows."""
-        return np.ones(len(starts), np.bool_) if self._blank else _not_blank(self._text, starts - self._base, stops - self._base)
+        return np.ones(len(starts), np.bool_) if self._blank else _not_blank(text, starts, stops)
 
     def _more(self) -> None:
         piece = self._stream.read()
         self._over = not piece
-        at = self._base + len(self._text)
+        at = self._base + self._text.nbytes
         new = self._ends_in(piece) + at
         if not len(new):
             begin = int(self._ends[-1]) if len(self._ends) else self._base
             _check_length(self._stream.where, at - begin, self.too_long)
-        self._text, self._ends = self._text + piece, np.concatenate((self._ends, new))
+        self._text.add(piece)
+        self._ends = np.concatenate((self._ends, new))
 
     def _whole_lines(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Where the lines begin and end that have come out whole."""
-        end, stops = self._base + len(self._text), self._ends
-        head = len(BOM) if not self._base and self._text.startswith(BOM) else 0
+        end, stops = self._base + self._text.nbytes, self._ends
+        head = len(BOM) if not self._base and self._text.whole().startswith(BOM) else 0
         starts = np.concatenate((np.array([self._base + head]), stops + 1))
         if self._over and starts[-1] < end:  # the last one ends with the text
             stops = np.append(stops, end)
@@ -178,13 +210,13 @@ class LineScan:
 
     def _give(self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], lines: int) -> tuple[Lines, bool]:
         rest = lines < len(stops) or not self._over
-        starts, stops = starts[:lines], stops[:lines]
-        cut = len(self._text) if not rest else int(stops[-1]) + 1 - self._base if len(stops) else 0
-        keep = self._kept(starts, stops)
-        given = Lines(self._base, self._text[:cut], starts[keep], stops[keep])
-        self._text, self._base = self._text[cut:], self._base + cut
+        base, starts, stops = self._base, starts[:lines], stops[:lines]
+        cut = self._text.nbytes if not rest else int(stops[-1]) + 1 - base if len(stops) else 0
+        text = self._text.take(cut)
+        keep = self._kept(text, starts - base, stops - base)
+        self._base += cut
         self._ends = self._ends[np.searchsorted(self._ends, self._base) :]
         self.at += 1
-        if not self._text and not self._over:
+        if not self._text.nbytes and not self._over:
             self._more()
-        return given, self._over and not self._text
+        return Lines(base, text, starts[keep], stops[keep]), self._over and not self._text.nbytes
