@@ -7,7 +7,9 @@ and kept in the pool while its row blocks are asked for.
 Layout of a message: https://arrow.apache.org/docs/format/Columnar.html#encapsulated-message-format
 """
 
+import io
 import struct
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -26,7 +28,6 @@ _MAGIC = b"ARROW1"
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
 _CONTINUED = 0xFFFFFFFF
 _HEADER = 1 << 12  # bytes read at first of a message
-_END = struct.pack("<II", _CONTINUED, 0)
 
 
 class _Message(NamedTuple):
@@ -152,6 +153,28 @@ class ArrowFormat(Format):
         return ArrowDecoder(schema, required, pool)
 
 
+class _Parts(io.RawIOBase):
+    """Messages of a shard as a stream of their own, which is not joined: Arrow reads what each consists of by itself."""
+
+    def __init__(self, source: Source, parts: Sequence[tuple[int, int]]) -> None:
+        super().__init__()
+        self._file, self._parts = SourceFile(source), deque(parts)
+        self._file.seek(parts[0][0])
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1) -> bytes:
+        while self._parts and self._file.tell() >= self._parts[0][1]:
+            self._parts.popleft()
+            if self._parts:
+                self._file.seek(self._parts[0][0])
+        if not self._parts:
+            return b""
+        left = self._parts[0][1] - self._file.tell()
+        return self._file.read(left if size is None or size < 0 else min(size, left))
+
+
 class _OpenBatch:
     """A decoded record batch. It can be entered anywhere."""
 
@@ -162,16 +185,15 @@ class _OpenBatch:
         place, head = _schema_of(source)
         schema = pyarrow.ipc.read_schema(pa.py_buffer(head))
         self.names = check_columns(source, schema, wanted.names, required)
-        parts = [head]
+        parts = [(place.start, place.stop), (start, stop)]
         if any("dictionary<" in str(field.type) for field in schema):
             before = (m for m in _messages(source) if m.kind == _DICTIONARY and place.stop <= m.start < start)
-            parts += [source.read(m.start, m.stop - m.start) for m in before]
-        stream = b"".join([*parts, source.read(start, stop - start), _END])
+            parts[1:1] = [(m.start, m.stop) for m in before]
         options = pyarrow.ipc.IpcReadOptions(
             included_fields=[schema.get_field_index(name) for name in self.names], use_threads=False
         )
-        self.batch = pyarrow.ipc.open_stream(pa.py_buffer(stream), options=options).read_next_batch()
-        self.nbytes = len(stream) + self.batch.nbytes
+        self.batch = pyarrow.ipc.open_stream(_Parts(source, parts), options=options).read_next_batch()
+        self.nbytes = sum(end - begin for begin, end in parts) + self.batch.nbytes
 
 
 class ArrowDecoder:
