@@ -53,7 +53,7 @@ def test_units_are_the_chunks_of_a_shard(large: Path) -> None:
 
 
 def test_a_unit_is_read_once(large: Path) -> None:
-    """Its row blocks come one after the other, and what is read of it stays in the pool, counted."""
+    """Its row blocks come one after the other; what is read of it stays in the pool, counted, with what is unpacked at once."""
     source = BytesSource("a.vortex", large.read_bytes())
     units = Dataset.from_path("d", large, unit_bytes=1, block_bytes=50_000).catalog().units
     decoder = vortex.FORMAT.decoder(pa.schema({"n": pa.int64(), "bytes": pa.large_binary()}), (), pool := Pool(10 << 20))
@@ -62,7 +62,10 @@ def test_a_unit_is_read_once(large: Path) -> None:
     assert blocks > 2
     decoder.read(source, unit, range(1, 2))
     first = source.taken
-    assert repr(pool) == f"<Pool 1 units, {first - footer_bytes(large):,} of {10 << 20:,} bytes>"
+    start, rows = int(unit["start"]), min(int(unit["length"]), vortex._AT_ONCE * int(unit["block"]))
+    unpacked = library.open(str(large)).to_repeated_scan(["n", "bytes"]).execute(row_range=(start, start + rows))
+    held = first - footer_bytes(large) + unpacked.to_arrow().read_all().nbytes
+    assert repr(pool) == f"<Pool 1 units, {held:,} of {10 << 20:,} bytes>"
     for block in (0, 2, blocks - 1):
         decoder.read(source, unit, range(block, block + 1))
     assert source.taken == first

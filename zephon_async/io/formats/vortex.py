@@ -1,8 +1,9 @@
 """Vortex, decoded by its own library from bytes that are read as those of every shard: near and far, fetched and checked.
 
 A unit is a run of the file's own splits (chunks of all its columns, of 8,192 rows or so), of about `unit_bytes`. A row block is a
-range of its rows, which the library can enter anywhere, but it reads and unpacks whole chunks: so an opened unit, with the chunks
-that were read of it, is kept in the pool between row blocks, and counts there as the bytes that it has read.
+range of its rows, which the library can enter anywhere, but it reads whole chunks, and takes as long for a few rows as for many: so
+several row blocks are unpacked at once, and an opened unit, with these and the chunks that were read of it, is kept in the pool
+between reads, and counts there as the bytes of both.
 
 The library moves fast: what is used of it is `open_readable` with `footer=`, `to_repeated_scan` and `row_range=`, which 0.93 has.
 There is none for free-threaded Python. Its threads, which call back for bytes, are capped at two.
@@ -43,6 +44,7 @@ _WANTED = (
 )
 _THREADS = 2
 _READS = 8  # of an opened unit at a time
+_AT_ONCE = 8  # row blocks that are unpacked together
 
 
 @lru_cache(maxsize=1)
@@ -157,23 +159,38 @@ class _Opened:
 
     def __init__(self, source: Source, schema: pa.Schema, required: Collection[str]) -> None:
         known = _KNOWN.of(source)
-        self.raw, self.nbytes = _Bytes(source), 0
+        self.raw = _Bytes(source)
+        self._first = 0  # where in the unit what is unpacked begins
+        self._rows: pa.Table | None = None
         self.names = check_columns(source, known.schema, schema.names, required)
         with _decoding(self.raw):
             file = _vortex().open_readable(self.raw, footer=known.footer, concurrency=_READS)
             self._scan = file.to_repeated_scan(self.names)
 
-    def rows(self, first: int, rows: int) -> dict[str, pa.Array]:
-        """The columns of a range of rows."""
+    def block(self, unit: Any, block: int) -> dict[str, pa.Array]:
+        """The columns of a row block."""
         if not self.names:
             return {}
+        begin, rows = span_of(unit, block)
+        first = begin - block % _AT_ONCE * int(unit["block"])
+        if self._rows is None or first != self._first:
+            self._first = first
+            self._rows = self._unpacked(int(unit["start"]) + first, min(_AT_ONCE * int(unit["block"]), int(unit["length"]) - first))
+        return {name: _one(self._rows.column(name).slice(begin - first, rows)) for name in self.names}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds."""
+        return self.raw.taken + (0 if self._rows is None else self._rows.nbytes)
+
+    def _unpacked(self, first: int, rows: int) -> pa.Table:
         with _decoding(self.raw):
             table = self._scan.execute(row_range=(first, first + rows)).to_arrow().read_all()
         if table.num_rows != rows:
             raise ShardError(
                 f"{self.raw.source.where}: gives {table.num_rows} rows from row {first} on, not {rows} as its footer says"
             )
-        return {name: _one(table.column(name)) for name in self.names}
+        return table
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
@@ -191,12 +208,8 @@ class VortexDecoder:
         key = (source.where, int(unit["start"]))
         opened = self._pool.take(key, blocks.start) or _Opened(source, self._schema, self._required)
         opened.raw.source = source
-        decoded = []
-        for block in blocks:
-            begin, rows = span_of(unit, block)
-            decoded.append(decoded_block(opened.rows(int(unit["start"]) + begin, rows), self._schema, unit, block))
+        decoded = [decoded_block(opened.block(unit, block), self._schema, unit, block) for block in blocks]
         if blocks.stop * int(unit["block"]) < int(unit["length"]):
-            opened.nbytes = opened.raw.taken
             self._pool.put(key, opened)
         return decoded
 
