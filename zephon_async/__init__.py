@@ -50,6 +50,7 @@ _WHERE = {
     "WorkerError": "errors",
     "ZephonError": "errors",
     "Dataset": "io",
+    "build_index": "io",
     "Operator": "operators",
     "Options": "options",
     "Pipeline": "pipeline",
@@ -87,6 +88,7 @@ __all__ = [
     "WorkerError",
     "ZephonError",
     "__version__",
+    "build_index",
     "global_digest",
     "inspect_checkpoint",
 ]
@@ -111,7 +113,7 @@ if TYPE_CHECKING:
         WorkerError,
         ZephonError,
     )
-    from zephon_async.io import Dataset
+    from zephon_async.io import Dataset, build_index
     from zephon_async.operators import Operator
     from zephon_async.options import Options
     from zephon_async.pipeline import Pipeline

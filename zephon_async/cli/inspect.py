@@ -23,7 +23,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print it; gives 1 where a problem was found."""
     dataset = dataset_of(arguments)
     catalog = dataset.catalog(lenient=True)
-    rows = f"{catalog.rows:,}" if catalog.rows is not None else "not counted (zephon-async lint counts them)"
+    known = sum(entry.rows for entry in dataset.index) if dataset.index else catalog.rows
+    rows = f"{known:,}" if known is not None else "not counted (zephon-async lint counts them)"
     print(f"format   {dataset.format}\nshards   {len(dataset.shards):,}\nbytes    {catalog.bytes:,}")
     print(f"units    {len(catalog.units):,}\nrows     {rows}")
     for field in dataset_schema(dataset, None, {}, lenient=True):

@@ -14,6 +14,11 @@ def add_path(parser: Any) -> None:
     """Add the arguments that say which data is meant."""
     parser.add_argument("path", help="a file, a folder, a pattern or a URL")
     parser.add_argument("--format", help="its format, where names do not tell it")
+    add_options(parser)
+
+
+def add_options(parser: Any) -> None:
+    """Add the argument that says how a URL is read."""
     parser.add_argument(
         "--storage-option", action="append", default=[], metavar="NAME=VALUE", help="of a URL, such as endpoint_url="
     )
@@ -21,8 +26,12 @@ def add_path(parser: Any) -> None:
 
 def dataset_of(arguments: argparse.Namespace) -> Dataset:
     """The dataset that is meant; it is called by its path."""
-    options = dict(_pair(text) for text in arguments.storage_option)
-    return Dataset.from_path(arguments.path, arguments.path, format=arguments.format, storage_options=options or None)
+    return Dataset.from_path(arguments.path, arguments.path, format=arguments.format, storage_options=options_of(arguments))
+
+
+def options_of(arguments: argparse.Namespace) -> dict[str, object]:
+    """How a URL is read."""
+    return dict(_pair(text) for text in arguments.storage_option)
 
 
 def _pair(text: str) -> tuple[str, object]:

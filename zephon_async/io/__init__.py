@@ -1,13 +1,15 @@
 """Data: datasets, their catalogs and schemas, and the reading of row blocks.
 
-A `Dataset` says what there is (`Catalog`); `dataset_schema` and `unify` say of which types; a `Reader` decodes one row block on a
-worker; `Blocks` is the cache that the engine asks. Shards that lie elsewhere are read through an `Access`; a `Fetcher` has
-them at hand before they are decoded. Stores and formats are found by name; a format's library is loaded on first use.
+A `Dataset` says what there is (`Catalog`), which an index may state (`build_index`); `dataset_schema` and `unify` say of which
+types; a `Reader` decodes one row block on a worker; `Blocks` is the cache that the engine asks. Shards that lie elsewhere are read
+through an `Access`; a `Fetcher` has them at hand before they are decoded. Stores and formats are found by name; a format's library
+is loaded on first use.
 """
 
 from zephon_async.io.access import Access
 from zephon_async.io.at_hand import Checked, Problem, check
 from zephon_async.io.blocks import READS_AHEAD, Blocks
+from zephon_async.io.build_index import build_index
 from zephon_async.io.cache_folder import CACHE, WRITING
 from zephon_async.io.catalog import FROM_START, UNIT, Catalog, Shard, block_counts
 from zephon_async.io.copies import copied
@@ -39,6 +41,7 @@ __all__ = [
     "Spill",
     "StorageOptions",
     "block_counts",
+    "build_index",
     "check",
     "copied",
     "dataset_schema",

@@ -1,7 +1,7 @@
 """A dataset at hand, without a pipeline: some rows of a shard, all of it checked, and what it is in short.
 
 Rows of a shard are counted from 0 here, also where the catalog measures bytes; then they are counted first, by one pass over the
-shard. What is bad or broken is told, never passed over. Everything blocks while it reads.
+shard, if no index knows where rows begin. What is bad or broken is told, never passed over. Everything blocks while it reads.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -14,11 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from zephon_async.checks import hint
-from zephon_async.errors import BadRecord, DatasetError, RecipeError
+from zephon_async.errors import BadRecord, DatasetError, RecipeError, ShardError
 from zephon_async.io.access import Access
 from zephon_async.io.catalog import FROM_START, IN_ORDER, UNIT
 from zephon_async.io.dataset import Dataset
-from zephon_async.io.formats import Decoded, Decoder, find_format, reading
+from zephon_async.io.formats import Decoded, Decoder, find_format, reading, span_of
 from zephon_async.io.pool import Pool
 from zephon_async.io.schema import dataset_schema
 from zephon_async.io.stores import Source
@@ -51,10 +51,14 @@ class Checked:
 class _Shard:
     """A shard that is read by itself."""
 
-    def __init__(self, dataset: Dataset, shard: int, schema: pa.Schema, access: Access | None) -> None:
+    def __init__(self, dataset: Dataset, shard: int, schema: pa.Schema, access: Access | None, by_index: bool = True) -> None:
         self.form, self.source = find_format(dataset.format), dataset.open(shard, access)
+        edges = dataset.index[shard].edges if by_index and dataset.index else None
         with reading(self.source, self.form.name):
-            spans = self.form.units(self.source, "rows", dataset.unit_bytes, dataset.block_bytes)
+            if edges is None:
+                spans = self.form.units(self.source, "rows", dataset.unit_bytes, dataset.block_bytes)
+            else:
+                spans = self.form.units_by(self.source, edges, dataset.block_bytes)
         self.units = np.array([(shard, *span) for span in spans if span.length], UNIT)
         self.decoder: Decoder = self.form.decoder(schema, (), Pool(_OPEN_BYTES))
 
@@ -73,7 +77,10 @@ class _Shard:
             numbers = numbers[len(run) :]
             with reading(self.source, self.form.name):
                 found = {each.block: each for each in self.decoder.read(self.source, unit, run)}
-            yield from (found[number] for number in run)
+            for number in run:
+                if len(found[number].rows) != span_of(unit, number)[1]:
+                    raise ShardError(f"{self.source.where}: has not the rows that the index says; build it again, or remove it")
+                yield found[number]
 
     def sound_blocks(self, unit: Any, broken: Callable[[DatasetError], None]) -> Iterator[Decoded]:
         """Those row blocks of a unit that can be read; `broken` is told of the others, one by one, or of the first of a rest."""
@@ -157,13 +164,16 @@ def _checked(dataset: Dataset, number: int, name: str, schema: pa.Schema, access
         problems.append(Problem(name, "", str(error).removeprefix(f"dataset {dataset.name!r}, shard {name!r}: ")))
 
     try:
-        opened = _Shard(dataset, number, schema, access)
+        opened = _Shard(dataset, number, schema, access, by_index=False)
     except DatasetError as error:
         broken(error)
         return Checked(name, 0, problems)
     try:
         with reading(opened.source, opened.form.name):
             opened.form.check(opened.source)
+            if dataset.index:
+                dataset.index[number].check_rows(dataset.format, opened.rows)
+                dataset.index[number].check_hashes(opened.source)
     except DatasetError as error:
         broken(error)
     for unit in opened.units:

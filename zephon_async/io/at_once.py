@@ -16,8 +16,12 @@ T = TypeVar("T")
 _MOST = 32  # threads
 
 
-def at_once(call: Callable[[N], T], numbers: Iterable[N]) -> list[T]:
+def at_once(
+    call: Callable[[N], T], numbers: Iterable[N], most: int = _MOST, told: Callable[[int], object] = lambda done: None
+) -> list[T]:
     """What a call that waits gives for each of several, many at once, in their order. The first that fails is raised.
+
+    most: of them at once. told: how many are done, each time.
 
     Those that still wait for a storage then are not waited for: they end when it is closed, and do not keep a program from ending.
     """
@@ -36,7 +40,7 @@ def at_once(call: Callable[[N], T], numbers: Iterable[N]) -> list[T]:
     found: dict[int, T] = {}
     threads = 0
     try:
-        while threads < min(_MOST, len(several)):
+        while threads < min(most, len(several)):
             begin(threading.Thread(target=contextvars.Context().run, args=(work,), name="zephon-waits", daemon=True))
             threads += 1
         for n in range(len(several)):
@@ -46,6 +50,7 @@ def at_once(call: Callable[[N], T], numbers: Iterable[N]) -> list[T]:
             if error is not None:
                 raise error
             found[n] = result
+            told(len(found))
     finally:
         over.set()
         for _ in range(threads):

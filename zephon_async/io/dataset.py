@@ -6,6 +6,7 @@ catalog is first asked for. A dataset is a value: only the catalog and the row c
 Threads: values, but for `_Once`, which has a lock.
 """
 
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,14 +24,15 @@ from zephon_async.io.access import Access
 from zephon_async.io.at_once import at_once
 from zephon_async.io.catalog import UNIT, Catalog, Shard
 from zephon_async.io.conform import canonical_field
-from zephon_async.io.formats import Measure, UnitSpan, beside_name, ending_of, find_format, pick_shards, reading, shards_among
-from zephon_async.io.hub import is_of_hub, list_hub
+from zephon_async.io.formats import Measure, UnitSpan, find_format, reading
 from zephon_async.io.in_memory import tables_of_arrow, tables_of_rows
-from zephon_async.io.remote import LOCAL, list_url
-from zephon_async.io.stores import LocalStore, MemoryStore, Source, Store
+from zephon_async.io.index import Entry
+from zephon_async.io.listing import listed
+from zephon_async.io.stores import MemoryStore, Source, Store
 from zephon_async.kinds import type_name
 
 Pins: TypeAlias = pa.Schema | Mapping[str, pa.DataType]
+_Counts: TypeAlias = tuple[npt.NDArray[np.int64], Mapping[int, ShardError]]
 UNIT_BYTES, BLOCK_BYTES = 16 << 20, 1 << 20
 
 
@@ -63,6 +65,7 @@ class Dataset:
 
     shards: in the byte order of their names. ignored: what was seen beside them. schema: types that were pinned, by column.
     unit_bytes, block_bytes: about how large units and row blocks are made; part of the recipe.
+    expect_rows: how many rows it must have. index: what an index says of each shard, if there is one.
     """
 
     name: str
@@ -73,6 +76,8 @@ class Dataset:
     schema: pa.Schema | None = field(default=None, repr=False)
     unit_bytes: int = UNIT_BYTES
     block_bytes: int = BLOCK_BYTES
+    expect_rows: int | None = field(default=None, repr=False)
+    index: tuple[Entry, ...] = field(default=(), repr=False)
     _once: _Once = field(default_factory=_Once, repr=False)
 
     def __post_init__(self) -> None:
@@ -81,6 +86,8 @@ class Dataset:
         writable("the name of a dataset", self.name)
         for setting in ("unit_bytes", "block_bytes"):
             object.__setattr__(self, setting, whole(f"dataset {self.name!r}: {setting}", getattr(self, setting), 1))
+        if self.expect_rows is not None:
+            object.__setattr__(self, "expect_rows", whole(f"dataset {self.name!r}: expect_rows", self.expect_rows, 0))
 
     @staticmethod
     @checks_call
@@ -93,6 +100,7 @@ class Dataset:
         storage_options: Mapping[str, Any] | None = None,
         unit_bytes: int = UNIT_BYTES,
         block_bytes: int = BLOCK_BYTES,
+        expect_rows: int | None = None,
     ) -> "Dataset":
         """The files that a path or URL stands for: a file, a folder (all that is below it), or a glob where no such path exists.
 
@@ -101,6 +109,9 @@ class Dataset:
         storage_options: of a URL, as users of fsspec know them, such as endpoint_url= or anon= of s3://.
         format: the name of the format; needed where a folder holds two, or where a file's suffix does not tell it.
         schema: types of columns; what does not fit them is a bad record. Others are found by a look at the data.
+        expect_rows: how many rows there must be, bad ones too: anything else is a `DatasetError` before the first batch. Where rows
+        are not known without (large data of lines or tars that has no index), they are counted for it: that reads all of it.
+        An `index.json` in the folder (see `build_index`) is held against what is there; MDS and LitData have their own.
         Raises `DatasetError` where there is nothing to read, `RecipeError` for settings that cannot be meant.
         """
         text = os.fspath(path) if isinstance(path, os.PathLike) else path
@@ -112,13 +123,11 @@ class Dataset:
         if not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options):
             raise RecipeError(f"dataset {name!r}: storage_options is a dict of settings by name, not {type(options).__name__}")
         try:
-            picked, store, names, indexes = _listed(name, text, options, format)
-            shards = tuple(store.shard(shard) for shard in sorted(names, key=_in_bytes))
+            found = listed(name, text, options, format)
         except (DatasetError, RecipeError) as error:
             raise type(error)(f"dataset {name!r}: {error}") from error.__cause__
-        ignored = {*store.ignored, *store.names}.difference(names, indexes)
-        listed = tuple(sorted((_in_bytes(other).decode("utf-8", "backslashreplace") for other in ignored), key=str.encode))
-        return Dataset(name, picked, store, shards, listed, _pins(name, schema), unit_bytes, block_bytes)
+        files = (found.format, found.store, found.shards, found.ignored)
+        return Dataset(name, *files, _pins(name, schema), unit_bytes, block_bytes, expect_rows, found.entries)
 
     @staticmethod
     @checks_call
@@ -161,8 +170,9 @@ class Dataset:
         lenient: shards that are broken as a whole are left out and told, not raised.
         """
         catalog: Catalog = self._once.get("catalog", lambda: self._make_catalog(access))
-        if catalog.lost and not lenient:
-            raise next(iter(catalog.lost.values()))
+        lost = catalog.lost if self.expect_rows is None else self._once.get("as expected", lambda: self._check_rows(access))
+        if lost and not lenient:
+            raise next(iter(lost.values()))
         return catalog
 
     def ids(self) -> npt.NDArray[np.int64]:
@@ -172,7 +182,10 @@ class Dataset:
     def counts(self) -> npt.NDArray[np.int64]:
         """Rows of each shard: int64[shards]. Reads all of it where rows are not known otherwise."""
         self.catalog()
-        return self._counts().copy()
+        counts, lost = self._counts()
+        for error in lost.values():
+            raise error
+        return counts.copy()
 
     def read(self, shard: int, rows: Sequence[int] | range | None = None, columns: Collection[str] | None = None) -> pa.Table:
         """Rows of a shard, by their numbers from 0, in the order in which they are asked for (None: all of them).
@@ -209,9 +222,11 @@ class Dataset:
     def settings(self) -> dict[str, Any]:
         """What of it decides the data, as plain values: for the fingerprint. No roots and no times."""
         catalog = self.catalog(lenient=True)
-        counts = self._counts().tolist() if catalog.measure == "rows" else [None] * len(self.shards)
+        counts = self._counts()[0].tolist() if catalog.measure == "rows" else [None] * len(self.shards)
         commit = {"commit": self.store.commit} if self.store.commit else {}
-        return commit | {
+        by_index = catalog.measure != self._measure
+        index = {"index": hashlib.sha256(catalog.units.tobytes()).hexdigest()} if by_index else {}
+        settings = {
             "name": self.name,
             "format": self.format,
             "shards": [[shard.name, shard.size, rows] for shard, rows in zip(self.shards, counts, strict=True)],
@@ -219,102 +234,86 @@ class Dataset:
             "block_bytes": self.block_bytes,
             "schema": {f.name: type_name(f) for f in sorted(self.schema or (), key=lambda f: str(f.name))},
         }
+        return commit | index | settings
 
     def guard(self) -> dict[str, str]:
         """What changes when a shard does, by name: for a warning, not for the fingerprint."""
         return {shard.name: f"{shard.size}/{shard.tag}" for shard in self.shards}
 
     def _make_catalog(self, access: Access | None) -> Catalog:
-        measure = find_format(self.format).measure(sum(shard.size for shard in self.shards))
-        units, lost = self._units(measure, access)
+        known = bool(self.index) and all(entry.edges is not None for entry in self.index)
+        by_index = known and self._measure == "bytes" and find_format(self.format).entered_by_index
+        measure: Measure = "rows" if by_index else self._measure
+        units, lost = self._units(measure, access, by_index)
         return Catalog(self.name, self.format, self.shards, units, measure, self.ignored, lost)
 
-    def _counts(self) -> npt.NDArray[np.int64]:
-        counts: npt.NDArray[np.int64] = self._once.get("counts", self._make_counts)
+    @property
+    def _measure(self) -> Measure:
+        """Of its units, where no index makes them."""
+        return find_format(self.format).measure(sum(shard.size for shard in self.shards))
+
+    def _check_rows(self, access: Access | None) -> Mapping[int, ShardError]:
+        """Raise where there are not as many rows as expected; gives the shards that are broken, of which nobody knows how many."""
+        counts, lost = self._counts(access)
+        rows = int(counts.sum())
+        if rows != self.expect_rows and not (lost and rows < (self.expect_rows or 0)):
+            raise DatasetError(
+                f"dataset {self.name!r}: has {rows:,} rows in {len(self.shards):,} shards, and expect_rows says "
+                f"{self.expect_rows:,}: look for shards that are missing, cut short or too many; if all is as it should be, say "
+                f"expect_rows={rows}"
+            )
+        return lost
+
+    def _counts(self, access: Access | None = None) -> "_Counts":
+        counts: _Counts = self._once.get("counts", lambda: self._make_counts(access))
         return counts
 
-    def _make_counts(self) -> npt.NDArray[np.int64]:
-        catalog = self.catalog(lenient=True)
-        units = catalog.units
-        if catalog.measure != "rows":
-            units, lost = self._units("rows", None)
-            for error in lost.values():
-                raise error
-        return np.bincount(units["shard"], units["length"], len(self.shards)).astype(np.int64)
+    def _make_counts(self, access: Access | None) -> "_Counts":
+        """Rows of each shard, and what is said of those that are broken."""
+        catalog: Catalog = self._once.get("catalog", lambda: self._make_catalog(access))
+        if catalog.measure != "rows" and self.index:
+            return np.array([entry.rows for entry in self.index], np.int64), catalog.lost
+        units, lost = (catalog.units, catalog.lost) if catalog.measure == "rows" else self._units("rows", access)
+        return np.bincount(units["shard"], units["length"], len(self.shards)).astype(np.int64), lost
 
-    def _units(self, measure: Measure, access: Access | None) -> tuple[npt.NDArray[Any], dict[int, ShardError]]:
-        """The units of all shards, and what is said of those that are broken."""
+    def _units(
+        self, measure: Measure, access: Access | None, by_index: bool = False
+    ) -> tuple[npt.NDArray[Any], dict[int, ShardError]]:
+        """The units of all shards, and what is said of those that are broken. by_index: whether an index makes them."""
         numbers = range(len(self.shards))
         if not self.store.remote:
-            spans = [self._units_of(shard, measure, None) for shard in numbers]
+            spans = [self._units_of(shard, measure, None, by_index) for shard in numbers]
         elif access is None:
             with Access() as own:
-                return self._units(measure, own)
+                return self._units(measure, own, by_index)
         else:
-            spans = at_once(lambda shard: self._units_of(shard, measure, access), numbers)
+            spans = at_once(lambda shard: self._units_of(shard, measure, access, by_index), numbers)
         found = dict(zip(numbers, spans, strict=True))
         lost = {shard: error for shard, error in found.items() if isinstance(error, ShardError)}
         sound = {shard: several for shard, several in found.items() if not isinstance(several, ShardError)}
         units = [(shard, *span) for shard, several in sound.items() for span in several if span.length]
         return np.array(units, UNIT), lost
 
-    def _units_of(self, shard: int, measure: Measure, access: Access | None) -> Sequence[UnitSpan] | ShardError:
-        source = self.open(shard, access)
+    def _units_of(self, shard: int, measure: Measure, access: Access | None, by_index: bool) -> Sequence[UnitSpan] | ShardError:
+        source, form = self.open(shard, access), find_format(self.format)
         try:
             with reading(source, self.format):
-                return find_format(self.format).units(source, measure, self.unit_bytes, self.block_bytes)
+                if by_index and (edges := self.index[shard].edges) is not None:
+                    return form.units_by(source, edges, self.block_bytes)
+                spans = form.units(source, measure, self.unit_bytes, self.block_bytes)
         except StorageError:
             raise
         except ShardError as error:
             return error.with_traceback(None)
+        if self.index and measure == "rows":
+            self._as_indexed(shard, sum(span.length for span in spans))
+        return spans
 
-
-def _in_bytes(name: str) -> bytes:
-    return name.encode("utf-8", "surrogateescape")
-
-
-def _listed(
-    dataset: str, path: str, options: Mapping[str, Any], form: str | None
-) -> tuple[str, Store, Sequence[str], Collection[str]]:
-    """The format of what a path or URL stands for, its store, the names in it that are shards, and those of indexes."""
-    told = ending_of(path) if form is None else form
-    if told is not None and (own := find_format(told).store(path, options)) is not None:
-        return told, own, own.names, ()
-    store = _store(path, options, form)
-    picked, found = pick_shards(path, store.names, form, store.explicit)
-    chosen = find_format(picked)
-    indexes = {file for file in store.names if chosen.index and file.rpartition("/")[2] == chosen.index}
-    names = chosen.shards([*found, *indexes.difference(found)], lambda file: _whole(dataset, store, file))
-    if chosen.beside:
-        indexes |= {
-            beside_name(name, suffix, chosen.beside) for name in names for suffix in chosen.suffixes if name.endswith(suffix)
-        }
-    return picked, store, names, indexes
-
-
-def _store(path: str, options: Mapping[str, Any], form: str | None) -> Store:
-    """The files that a path or URL stands for."""
-    is_url = "://" in path and not os.path.lexists(path)
-    if is_url and not path.startswith(LOCAL):
-        with Access() as access:
-            if is_of_hub(path):
-                return list_hub(path, options, access, lambda names: shards_among(names, form))
-            return list_url(path, options, access)
-    if options:
-        raise RecipeError(f"storage_options ({', '.join(options)}) are for URLs, and {path!r} is a path of this machine")
-    return LocalStore(path.partition("://")[2] if is_url else path)
-
-
-def _whole(dataset: str, store: Store, name: str) -> bytes:
-    """A small file below the root, such as an index; one that a pattern left out too. Raises `DatasetError`."""
-    listed = name if name in store.names else min(store.names)
-    try:
-        source = store.open(dataset, store.shard(listed))
-        if listed != name:
-            source = source.beside("../" * listed.count("/") + name)
-        return source.read(0, source.size)
-    except ShardError as error:
-        raise type(error)(str(error).removeprefix(f"dataset {dataset!r}, ")) from error.__cause__
+    def _as_indexed(self, shard: int, rows: int) -> None:
+        try:
+            self.index[shard].check_rows(self.format, rows)
+        except DatasetError as error:
+            raise type(error)(f"dataset {self.name!r}: {error}") from None
 
 
 def _in_memory(name: str, tables: Mapping[str, pa.Table], pins: pa.Schema | None) -> Dataset:

@@ -13,21 +13,25 @@ from importlib.metadata import entry_points
 from typing import cast
 
 from zephon_async.errors import DatasetError, RecipeError
-from zephon_async.io.formats.base import Decoded, Decoder, Format, Measure, UnitSpan, reading
+from zephon_async.io.formats.base import Decoded, Decoder, Format, Measure, UnitSpan, reading, span_of
+from zephon_async.io.formats.edges import Edges, outer
 from zephon_async.io.formats.inflate import COMPRESSED, with_compressed
 
 __all__ = [
     "Decoded",
     "Decoder",
+    "Edges",
     "Format",
     "Measure",
     "UnitSpan",
     "beside_name",
     "ending_of",
     "find_format",
+    "outer",
     "pick_shards",
     "reading",
     "shards_among",
+    "span_of",
 ]
 
 _WHERE = "zephon_async.io.formats."

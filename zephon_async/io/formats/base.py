@@ -9,6 +9,7 @@ Threads: formats and decoders are values; any thread may call them at any time.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -18,8 +19,9 @@ import pyarrow as pa
 
 from zephon_async.checks import hint
 from zephon_async.errors import ColumnError, ShardError, StorageError
-from zephon_async.io.catalog import ANYWHERE
+from zephon_async.io.catalog import ANYWHERE, IN_ORDER
 from zephon_async.io.conform import canonical_field, conform
+from zephon_async.io.formats.edges import Edges
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source, Store
 
@@ -130,6 +132,19 @@ class Format(Protocol):
         """Look for what reading its rows does not show, such as a wrong hash. It may read all of it. Raises `ShardError`."""
         return
 
+    def described(self, source: Source) -> tuple[int, dict[str, Any]]:
+        """Rows of a shard, and what `build_index` keeps of it beside them (`extra`, see `io.index`). It may read all of it."""
+        return sum(span.length for span in self.units(source, "rows", 1 << 24, 1 << 20)), {}
+
+    @property
+    def entered_by_index(self) -> bool:
+        """Whether units of large data are measured in rows and made by `units_by` where an index knows the edges of all shards."""
+        return False
+
+    def units_by(self, source: Source, edges: Edges, block_bytes: int) -> Sequence[UnitSpan]:
+        """The units of a shard, measured in rows, by what an index says where rows begin: where `described` says that."""
+        return self.units(source, "rows", block_bytes << 4, block_bytes)
+
     def measure(self, total_bytes: int) -> Measure:
         """What the units of a dataset of so many bytes are measured in: rows where they can be told without a full read."""
 
@@ -154,6 +169,18 @@ def runs_of_rows(rows: int, nbytes: int, unit_bytes: int, block_bytes: int) -> l
     block = rows_per_block(rows, nbytes, block_bytes)
     step = block * max(unit_bytes * rows // max(nbytes, 1) // block, 1)
     return [UnitSpan(first, min(first + step, rows), first, min(step, rows - first), block) for first in range(0, rows, step)]
+
+
+def between(edges: Edges, block_bytes: int) -> list[UnitSpan]:
+    """Units of a shard that can be entered where rows begin, each of them one row block of about `block_bytes`."""
+    kept = edges.thinned(block_bytes)
+    spans = zip(pairwise(kept.offsets.tolist()), pairwise(kept.rows.tolist()), strict=True)
+    return [UnitSpan(start, stop, first, behind - first, behind - first) for (start, stop), (first, behind) in spans]
+
+
+def from_start(edges: Edges, nbytes: int, block_bytes: int) -> list[UnitSpan]:
+    """A shard of `nbytes` as one unit that is read from its start. edges: of what comes out of it."""
+    return [UnitSpan(0, nbytes, 0, edges.total, rows_per_block(edges.total, edges.end, block_bytes), IN_ORDER)]
 
 
 def span_of(unit: Any, block: int) -> tuple[int, int]:

@@ -12,8 +12,11 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from zephon_async.io.catalog import FROM_START, IN_ORDER
-from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, rows_per_block, span_of
+import numpy as np
+
+from zephon_async.io.catalog import FROM_START
+from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, between, from_start, span_of
+from zephon_async.io.formats.edges import APART, Edges, outer
 from zephon_async.io.formats.inflate import codec_of, stream_of
 from zephon_async.io.formats.lines import MORE, NO_LINES, Lines, LineScan, lines_of
 from zephon_async.io.pool import Pool
@@ -54,8 +57,7 @@ class LineFormat(Format):
         if self.is_scanned(source):
             if measure == "bytes" and source.size:
                 return [UnitSpan(0, source.size, 0, source.size, min(block_bytes, unit_bytes), FROM_START)]
-            rows, nbytes = _counted(self.scan(source))
-            return [UnitSpan(0, source.size, 0, rows, rows_per_block(rows, nbytes, block_bytes), IN_ORDER)]
+            return from_start(outer(*_counted(self.scan(source))), source.size, block_bytes)
         if measure == "bytes":
             edges = [*range(0, source.size, unit_bytes), source.size]
             return [UnitSpan(a, b, 0, b - a, min(block_bytes, unit_bytes)) for a, b in pairwise(edges)]
@@ -66,6 +68,22 @@ class LineFormat(Format):
             units.append(UnitSpan(start, stop, first, rows, max(rows, 1)))
             first += rows
         return units
+
+    def described(self, source: Source) -> tuple[int, dict[str, Any]]:
+        if self.is_scanned(source):
+            rows, nbytes = _counted(self.scan(source))
+            return rows, {"raw_bytes": nbytes}
+        rows, firsts, starts = 0, list[int](), list[int]()
+        for start in range(0, source.size, APART):
+            lines = self.lines(source, start, min(start + APART, source.size))
+            if len(lines.starts):
+                firsts.append(rows)
+                starts.append(int(lines.starts[0]))
+            rows += len(lines.starts)
+        return rows, Edges(np.array([*firsts, rows]), np.array([*starts, source.size])).described()
+
+    def units_by(self, source: Source, edges: Edges, block_bytes: int) -> Sequence[UnitSpan]:
+        return from_start(edges, source.size, block_bytes) if self.is_scanned(source) else between(edges, block_bytes)
 
 
 def _counted(scan: LineScan) -> tuple[int, int]:

@@ -6,15 +6,14 @@ compressed, and what is there must be named by an index: a stale one is an error
 pattern or one file, the shards that it leaves out are not missed.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
 from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
 
 from zephon_async.errors import DatasetError, MissingError, ShardError
 from zephon_async.io.formats.remembered import Remembered
+from zephon_async.io.hashes import hashed
 from zephon_async.io.stores import Source
 
 INDEX = "index.json"
@@ -158,21 +157,11 @@ def find(source: Source) -> Found:
 def verify(where: str, file: File, body: bytes) -> None:
     """Compare bytes with the hashes that an index states; of those that need a package which is not there nothing is said."""
     for name, stated in sorted(file.hashes.items()):
-        found = _hash(name, body)
+        found = hashed(name, [body])
         if found is not None and found != stated:
             raise ShardError(
                 f"{where}: {file.basename!r} has the {name} {found}, but its {INDEX} says {stated}; it is damaged: copy it again"
             )
-
-
-def _hash(name: str, body: bytes) -> str | None:
-    if name in hashlib.algorithms_guaranteed and not name.startswith("shake"):
-        return hashlib.new(name, body, usedforsecurity=False).hexdigest()
-    try:
-        xxhash = import_module("xxhash")
-    except ImportError:
-        return None
-    return str(getattr(xxhash, name)(body).hexdigest()) if name in xxhash.algorithms_available else None
 
 
 def _parsed(source: Source) -> dict[str, Found]:

@@ -67,6 +67,12 @@ class ParquetFormat(Format):
             first += group.num_rows
         return units
 
+    def described(self, source: Source) -> tuple[int, dict[str, Any]]:
+        footer = _open(source).metadata
+        groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+        said = [{"num_rows": group.num_rows, "total_byte_size": group.total_byte_size} for group in groups]
+        return sum(group.num_rows for group in groups), {"num_row_groups": len(groups), "row_groups": said}
+
     def look(self, source: Source, unit: Any, block_bytes: int, columns: Collection[str] | None) -> pa.Schema:
         return looked(_open(source).schema_arrow, columns)
 

@@ -11,9 +11,10 @@ By the last part of its name a column is text (`txt`, `text`, `transcript`), int
 goes before that. webdataset decodes so only when it is told to, and then also pickles, msgpack, CBOR, tensors and images, what ends
 in `.gz`, and JSON with NaN in it or in UTF-16.
 
-Data under 64 MB is counted first, from the headers; then a unit is one row block. Larger data is read from the start of each shard,
-since a tar has no index, and so are compressed ones (.tar.gz, .tgz, .tar.zst, .tar.bz2, .tar.xz). Row blocks are blocks of bytes of
-the tar, with the rows that begin in them. The number of a row is the byte of its first header, in what comes out of a compressed
+Data under 64 MB is counted first, from the headers; then a unit is one row block, and so it is in larger data of which an index
+says where rows begin (see `io.index`). Else each shard is read from its start, since a tar has no index of its own, and so are
+compressed ones (.tar.gz, .tgz, .tar.zst, .tar.bz2, .tar.xz). Row blocks are blocks of bytes of the tar, with the rows that begin in
+them. The number of a row is the byte of its first header, in what comes out of a compressed
 shard.
 """
 
@@ -21,13 +22,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from zephon_async.errors import ShardError
-from zephon_async.io.catalog import ANYWHERE, FROM_START, IN_ORDER
+from zephon_async.io.catalog import ANYWHERE, FROM_START
 from zephon_async.io.conform import conform
-from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, rows_per_block, span_of
+from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, between, from_start, span_of
+from zephon_async.io.formats.edges import APART, Edges, edges_of, outer
 from zephon_async.io.formats.file_values import column_of, field_of, keys_of, needs_values
 from zephon_async.io.formats.inflate import Codec, codec_of, with_compressed
 from zephon_async.io.formats.samples import ANY, KEY, Samples, column_name, split
@@ -52,6 +53,7 @@ class WebDatasetFormat(Format):
     name = "webdataset"
     suffixes = (*with_compressed(".tar"), ".tgz")
     typed = True
+    entered_by_index = True
 
     def measure(self, total_bytes: int) -> Measure:
         return "rows" if total_bytes < COUNTED_BYTES else "bytes"
@@ -59,13 +61,15 @@ class WebDatasetFormat(Format):
     def units(self, source: Source, measure: Measure, unit_bytes: int, block_bytes: int) -> Sequence[UnitSpan]:
         if measure == "bytes" and source.size:
             return [UnitSpan(0, source.size, 0, source.size, min(block_bytes, unit_bytes), FROM_START)]
-        starts, end = _counted(source)
-        if _codec(source) is not None:
-            return [UnitSpan(0, source.size, 0, len(starts), rows_per_block(len(starts), end, block_bytes), IN_ORDER)]
-        firsts = np.flatnonzero(np.diff(starts // block_bytes, prepend=-1)).tolist()  # of each row block
-        edges = [*starts[firsts].tolist(), end]
-        rows = np.diff([*firsts, len(starts)]).tolist()
-        return [UnitSpan(edges[n], edges[n + 1], first, rows[n], rows[n]) for n, first in enumerate(firsts)]
+        return self.units_by(source, _counted(source), block_bytes)
+
+    def described(self, source: Source) -> tuple[int, dict[str, Any]]:
+        edges = _counted(source)
+        kept = edges.thinned(APART) if _codec(source) is None else outer(edges.total, edges.end)
+        return edges.total, kept.described()
+
+    def units_by(self, source: Source, edges: Edges, block_bytes: int) -> Sequence[UnitSpan]:
+        return between(edges, block_bytes) if _codec(source) is None else from_start(edges, source.size, block_bytes)
 
     def look(self, source: Source, unit: Any, block_bytes: int, columns: Collection[str] | None) -> pa.Schema:
         def wanted(column: str) -> bool:
@@ -93,13 +97,13 @@ def _scan(source: Source, wanted: Callable[[str], bool]) -> TarScan:
     return TarScan(source, _codec(source), lambda name: wanted(column_name(split(name)[1])))
 
 
-def _counted(source: Source) -> tuple[npt.NDArray[np.int64], int]:
+def _counted(source: Source) -> Edges:
     """Where the rows of a shard begin, and where it ends."""
     scan, samples = _scan(source, _nothing), Samples(_nothing)
     while not scan.over:
         scan.more()
         samples.take(scan.run)
-    return np.array(samples.starts, np.int64), scan.end
+    return edges_of(samples.starts, scan.end)
 
 
 def _alone(source: Source, unit: Any, wanted: Callable[[str], bool]) -> Samples:
@@ -111,7 +115,10 @@ def _alone(source: Source, unit: Any, wanted: Callable[[str], bool]) -> Samples:
         raise walked.error
     samples.take(Run(text, start, walked.members))
     if start + walked.at != stop or len(samples.starts) != unit["length"]:
-        raise ShardError(f"{source.where}: its bytes {start:,} to {stop:,} are not those that were counted; start again")
+        raise ShardError(
+            f"{source.where}: its bytes {start:,} to {stop:,} are not those that were counted; start again, "
+            "and where there is an index.json build it again"
+        )
     return samples
 
 
