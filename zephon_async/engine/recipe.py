@@ -54,11 +54,10 @@ def recipe_of(spec: Spec, topology: Topology) -> tuple[dict[str, Any], dict[str,
     there are among it."""
     source, options = spec.source, spec.options
     recipe: dict[str, Any] = {f"source {name}": value for name, value in source.settings().items()}
-    commits = dict[str, Any]()  # by themselves and in full, so that a message says which one to go on with
+    apart = dict[str, Any]()  # by themselves and in full, so that a message says which commit or index to go on with
     for dataset in source.datasets:
         recipe[f"dataset {dataset.name}"] = settings = dataset.settings()
-        if commit := settings.pop("commit", None):
-            commits[f"dataset {dataset.name} commit"] = commit
+        apart |= {f"dataset {dataset.name} {name}": settings.pop(name) for name in ("commit", "index") if name in settings}
     sources: dict[str, str] = {}
     unread: list[str] = []
     for i, (operator, found) in enumerate(zip(spec.operators, spec.fingerprints, strict=True)):
@@ -76,7 +75,7 @@ def recipe_of(spec: Spec, topology: Topology) -> tuple[dict[str, Any], dict[str,
     recipe |= {name: getattr(options, name) for name in RECIPE if getattr(options, name) is not None}
     recipe |= {"lanes": topology.lanes, "microbatches_per_step": topology.microbatches_per_step}
     recipe["microbatch_size"] = spec.microbatch_size
-    return {name: _short(value) for name, value in recipe.items()} | commits, sources
+    return {name: _short(value) for name, value in recipe.items()} | apart, sources
 
 
 def _short(value: Any) -> Any:

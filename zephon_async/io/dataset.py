@@ -225,7 +225,7 @@ class Dataset:
         counts = self._counts()[0].tolist() if catalog.measure == "rows" else [None] * len(self.shards)
         commit = {"commit": self.store.commit} if self.store.commit else {}
         by_index = catalog.measure != self._measure
-        index = {"index": hashlib.sha256(catalog.units.tobytes()).hexdigest()} if by_index else {}
+        index = {"index": hashlib.blake2b(catalog.units.tobytes(), digest_size=8).hexdigest()} if by_index else {}
         settings = {
             "name": self.name,
             "format": self.format,
@@ -253,7 +253,7 @@ class Dataset:
         return find_format(self.format).measure(sum(shard.size for shard in self.shards))
 
     def _check_rows(self, access: Access | None) -> Mapping[int, ShardError]:
-        """Raise where there are not as many rows as expected; gives the shards that are broken, of which nobody knows how many."""
+        """Raise where there are not as many rows as expected; gives the shards that are broken, whose rows nobody knows."""
         counts, lost = self._counts(access)
         rows = int(counts.sum())
         if rows != self.expect_rows and not (lost and rows < (self.expect_rows or 0)):

@@ -1,7 +1,7 @@
 """What a path or URL stands for: which format, which files are its shards, and what an index says of them."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from zephon_async.errors import RecipeError, ShardError
@@ -62,7 +62,7 @@ def _store(path: str, options: Mapping[str, Any], form: str | None) -> Store:
     return LocalStore(path.partition("://")[2] if is_url else path)
 
 
-def _shards(store: Store, names: Any) -> tuple[Shard, ...]:
+def _shards(store: Store, names: Iterable[str]) -> tuple[Shard, ...]:
     return tuple(store.shard(name) for name in sorted(names, key=_in_bytes))
 
 
