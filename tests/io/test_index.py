@@ -24,7 +24,7 @@ from zephon_async.errors import DatasetError, RecipeError, ShardError
 from zephon_async.io import Access, Dataset, check
 from zephon_async.io.formats import find_format, line_format, webdataset
 from zephon_async.io.formats.edges import Edges
-from zephon_async.io.index import index_of
+from zephon_async.io.index_layout import index_of
 
 WRITTEN = Path(__file__).parent.parent / "written"
 INDEXED = [one for one in WRITERS if one.name in ("jsonl", "jsonl.gz", "parquet", "vortex", "webdataset")]

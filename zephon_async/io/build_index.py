@@ -4,13 +4,12 @@ It reads everything, twice where rows must be counted. The file is written besid
 finds a whole one.
 """
 
+import json
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
-
-import msgspec
 
 from zephon_async.checks import checks_call, one_of
 from zephon_async.errors import DatasetError, RecipeError
@@ -105,7 +104,7 @@ def _lines(shards: list[dict[str, Any]]) -> Iterator[bytes]:
     """A line for each shard."""
     yield b'{"format_version": %d, "shards": [' % VERSION
     for number, shard in enumerate(shards):
-        yield (b",\n" if number else b"\n") + msgspec.json.encode(shard)
+        yield (b",\n" if number else b"\n") + json.dumps(shard, ensure_ascii=False, separators=(",", ":")).encode()
     yield b"\n]}\n"
 
 

@@ -18,14 +18,11 @@ of the shards that are there is an error. Where a pattern leaves it out, or the 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NoReturn, TypeAlias
-
-import msgspec
-import numpy as np
+from typing import NoReturn
 
 from zephon_async.errors import DatasetError, ShardError
 from zephon_async.io.catalog import Shard
-from zephon_async.io.formats import Edges, Format, outer
+from zephon_async.io.formats import Edges, Format
 from zephon_async.io.hashes import hashed
 from zephon_async.io.stores import Source
 
@@ -34,30 +31,6 @@ VERSION = 1
 HEAD = 64  # bytes by which the layout is told
 _is_ours = re.compile(rb'\s*\{\s*"format_version"').match
 _AT_ONCE = 4 << 20  # bytes
-_Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
-
-
-class _Edges(msgspec.Struct):
-    rows: list[_Size]
-    offsets: list[_Size]
-
-
-class _Extra(msgspec.Struct):
-    raw_bytes: _Size | None = None
-    edges: _Edges | None = None
-
-
-class _Shard(msgspec.Struct):
-    basename: str
-    bytes: _Size
-    num_rows: _Size
-    hashes: dict[str, str] = {}
-    extra: _Extra = msgspec.field(default_factory=_Extra)
-
-
-class _Layout(msgspec.Struct):
-    format_version: int
-    shards: list[_Shard]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,42 +90,12 @@ def is_index(head: bytes) -> bool:
     return _is_ours(head) is not None
 
 
-def index_of(name: str, text: bytes) -> Index:
-    """What a file has. Raises `DatasetError` where it is broken."""
-    try:
-        layout = msgspec.json.decode(text, type=_Layout)
-        if layout.format_version != VERSION:
-            raise ValueError(f"it is of version {layout.format_version}, not {VERSION}")
-        entries = {shard.basename: _entry(name, shard) for shard in layout.shards}
-        if len(entries) < len(layout.shards):
-            raise ValueError("it lists a shard twice")
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise DatasetError(f"{name!r} is broken: {error}; {_advice('FORMAT')}") from error
-    return Index(name, entries)
-
-
-def _entry(index: str, shard: _Shard) -> Entry:
-    edges, said = None, shard.extra.edges
-    if said is not None:
-        edges = Edges(np.array(said.rows, np.int64), np.array(said.offsets, np.int64))
-        if not (
-            len(said.rows) == len(said.offsets) > 0
-            and said.rows[0] == 0
-            and said.rows[-1] == shard.num_rows
-            and (np.diff(edges.rows) >= 0).all()
-            and (np.diff(edges.offsets) > 0).all()
-        ):
-            raise ValueError(f"the edges of its shard {shard.basename!r} are not those of {shard.num_rows:,} rows in their order")
-    elif shard.extra.raw_bytes is not None:
-        edges = outer(shard.num_rows, shard.extra.raw_bytes)
-    return Entry(index, shard.basename, shard.bytes, shard.num_rows, shard.hashes, edges)
-
-
 def _stale(index: str, form: str, what: str) -> NoReturn:
-    raise DatasetError(f"{index!r} {what}; {_advice(form)}")
+    raise DatasetError(f"{index!r} {what}; {advice(form)}")
 
 
-def _advice(form: str) -> str:
+def advice(form: str) -> str:
+    """What to do about an index that cannot be used."""
     return f"put the data right, build the index again with `zephon-async index {form} DIR`, or remove it"
 
 

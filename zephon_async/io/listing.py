@@ -9,7 +9,7 @@ from zephon_async.io.access import Access
 from zephon_async.io.catalog import Shard
 from zephon_async.io.formats import beside_name, ending_of, find_format, pick_shards, shards_among
 from zephon_async.io.hub import is_of_hub, list_hub
-from zephon_async.io.index import HEAD, NAMES, Entry, Index, index_of, is_index
+from zephon_async.io.index import HEAD, NAMES, Entry, is_index
 from zephon_async.io.remote import LOCAL, list_url
 from zephon_async.io.stores import LocalStore, Source, Store
 
@@ -42,7 +42,11 @@ def listed(dataset: str, path: str, options: Mapping[str, Any], form: str | None
     if chosen.beside:
         suffixes = [(shard.name, suffix) for shard in shards for suffix in chosen.suffixes if shard.name.endswith(suffix)]
         aside |= {beside_name(name, suffix, chosen.beside) for name, suffix in suffixes}
-    entries = Index.of(index_of(index, _read(dataset, store, index)), chosen, shards) if index and by_index else ()
+    entries: tuple[Entry, ...] = ()
+    if index and by_index:
+        from zephon_async.io.index_layout import index_of  # its library is loaded where there is an index
+
+        entries = index_of(index, _read(dataset, store, index)).of(chosen, shards)
     used = {shard.name for shard in shards} | aside | ({index} if entries else set())
     ignored = {*store.ignored, *store.names} - used
     texts = (_in_bytes(other).decode("utf-8", "backslashreplace") for other in ignored)
