@@ -83,6 +83,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("options", (), {"agree": 3}, "agree is 3: it must be a plain function"),
     ("options", (), {"memory_budget": 1.5}, "memory_budget is 1.5: give bytes as a positive whole number, or text such as '2GiB'"),
     ("options", (), {"memory_budget": "2 gigs"}, "memory_budget is '2 gigs'"),
+    ("options", (), {"on_bad_record": "error"}, "on_bad_record is 'error': it must be one of 'raise', 'quarantine'"),
     ("options", (), {"runner": []}, "runner is []: it must be one of 'auto', 'threads', 'processes', 'inline'"),
     ("options", (), {"on_end": []}, "on_end is []: it must be one of 'drop', 'pad'"),
 ]

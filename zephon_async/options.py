@@ -22,7 +22,7 @@ ALIASES |= {"mtp_mode": "isolate"}
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "on_end": ("drop", "pad"),
-    "on_bad_record": ("error", "quarantine"),
+    "on_bad_record": ("raise", "quarantine"),
 }
 _LEAST = {"dp_rank": 0}
 _LEAST |= dict.fromkeys(("lanes", "dp_size", "prefetch", "chunk_rows", "flush_every", "read_ahead"), 1)
@@ -50,7 +50,7 @@ class Options:
     memory_budget: bytes, or text such as "2GiB".
     on_end: with finite epochs, "drop" stops at the last full step, "pad" fills with masked rows.
     agree: a collective of all ranks, int -> int: the minimum for "drop", the maximum for "pad" (None: torch.distributed).
-    on_bad_record: "error", or "quarantine" to skip, count and log. One that its reader finds bad takes no place in the mixture.
+    on_bad_record: "raise", or "quarantine" to skip, count and log. One that its reader finds bad takes no place in the mixture.
     max_bad: how many of a dataset a lane may skip before the run ends, in the place of the one that is too many; or, as a float,
         the share of a dataset's rows, judged at the end of each segment.
     bad_records_dir: a folder of this machine, or one that ranks share, in which each rank appends a line of JSON for each record
@@ -76,7 +76,7 @@ class Options:
     memory_budget: int | str = 1 << 30
     on_end: Literal["drop", "pad"] = "drop"
     agree: Callable[[int], int] | None = field(default=None, repr=False)
-    on_bad_record: Literal["error", "quarantine"] = "error"
+    on_bad_record: Literal["raise", "quarantine"] = "raise"
     max_bad: int | float = 1000
     bad_records_dir: str | PathLike[str] | None = None
     read_ahead: int = 16

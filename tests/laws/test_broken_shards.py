@@ -77,7 +77,7 @@ GONE = {
 def test_without_quarantine_it_is_an_error_that_names_it(kind: str, tmp_path: Path) -> None:
     writer, breaks, _ = GONE[kind]
     dataset = made(tmp_path, writer, breaks)
-    with pipeline(dataset, on_bad_record="error") as run, pytest.raises(ShardError, match=f"shard '{BROKEN}"):
+    with pipeline(dataset, on_bad_record="raise") as run, pytest.raises(ShardError, match=f"shard '{BROKEN}"):
         list(run)
 
 
@@ -127,7 +127,7 @@ def test_what_is_not_counted_is_read_up_to_where_it_is_broken(tmp_path: Path, mo
     assert len(sound) > ROWS // 2
     with pipeline(dataset, lanes=1, chunk_rows=3, runner="inline") as run:
         assert [batch.digest() for batch in run] == [batch.digest() for batch in batches]
-    with pipeline(dataset, on_bad_record="error") as run, pytest.raises(ShardError, match="it was cut short"):
+    with pipeline(dataset, on_bad_record="raise") as run, pytest.raises(ShardError, match="it was cut short"):
         list(run)
 
 

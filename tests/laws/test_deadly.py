@@ -82,7 +82,7 @@ def test_what_may_come_from_elsewhere_is_never_left_out(by: tuple[int, ...], tmp
 
 def test_without_quarantine_it_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match="was killed by SIGSEGV") as caught:
-        killed_deaths(tmp_path, signal.SIGSEGV, on_bad_record="error")
+        killed_deaths(tmp_path, signal.SIGSEGV, on_bad_record="raise")
     assert isinstance(caught.value.__cause__, WorkerDied)
 
 

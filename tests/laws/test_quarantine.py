@@ -59,7 +59,7 @@ def test_more_than_allowed_ends_the_run_in_the_place_of_the_one_too_many(chunk_r
 
 
 def test_without_quarantine_it_is_an_error_in_its_place() -> None:
-    with pipeline().options(on_bad_record="error") as running, pytest.raises(BadRecord, match="row 3"):
+    with pipeline().options(on_bad_record="raise") as running, pytest.raises(BadRecord, match="row 3"):
         list(running)
 
 
@@ -195,7 +195,7 @@ def test_a_trial_goes_on_behind_bad_records_too() -> None:
 def test_without_quarantine_the_first_record_of_those_that_failed_is_named(kind: str) -> None:
     row = 4  # the record five, with which its group of four begins
     with (
-        summed(kind, chunk_rows=3).options(on_bad_record="error") as running,
+        summed(kind, chunk_rows=3).options(on_bad_record="raise") as running,
         pytest.raises(BadRecord, match=f"row {row}, epoch 0: "),
     ):
         list(running)
@@ -206,7 +206,7 @@ def test_what_flush_fails_to_give_counts_as_the_last_record() -> None:
         raise BadRecord("left over")
 
     source = StaticMixtureWorkSource([Dataset.from_dict("d", {"n": [1, 2, 3, 4]})], {"d": 1}, shuffle=False)
-    for policy in ("quarantine", "error"):
+    for policy in ("quarantine", "raise"):
         pipeline = Pipeline(source).options(on_bad_record=policy).accumulate(list, odd_sums, leave, schema=SUM).batch(1)
         with pipeline as running:
             batches = iter(running)

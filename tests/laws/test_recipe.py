@@ -117,7 +117,7 @@ CHANGED: list[tuple[dict[str, Any], str]] = [
     ({"options": {"microbatches_per_step": 4}}, "microbatches_per_step: 2 in the checkpoint, 4 here"),
     ({"options": {"flush_every": 16}}, "flush_every: 8192 in the checkpoint, 16 here"),
     ({"options": {"on_end": "pad"}}, "on_end: 'drop' in the checkpoint, 'pad' here"),
-    ({"options": {"on_bad_record": "quarantine"}}, "on_bad_record: 'error' in the checkpoint, 'quarantine' here"),
+    ({"options": {"on_bad_record": "quarantine"}}, "on_bad_record: 'raise' in the checkpoint, 'quarantine' here"),
     ({"options": {"version": "2"}}, "version: '1' in the checkpoint, '2' here"),
     ({"map": lambda record: record}, "1 map function"),
     ({"map": renamed("def upper(record):\n    return {'text': record['text']}\n")}, "1 map source"),
