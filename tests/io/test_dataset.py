@@ -195,7 +195,7 @@ def test_what_to_do_where_there_is_nothing(path: str, said_of_it: str, tmp_path:
     monkeypatch.chdir(tmp_path)
     assert said(lambda: Dataset.from_path("d", path)).endswith(said_of_it.format(here=tmp_path))
     assert Dataset.from_path("d", "b.json", format="jsonl").shard_count() == 1
-    refused = f"dataset 'd': 'c/x.parquet.gz' cannot be read as parquet, going by its name{COMPRESSED}"
+    refused = f"dataset 'd': 'c/x.parquet.gz': 'x.parquet.gz' cannot be read as parquet, going by its name{COMPRESSED}"
     assert said(lambda: Dataset.from_path("d", "c/x.parquet.gz", format="parquet")) == refused
 
 
@@ -238,9 +238,46 @@ def test_two_formats(tmp_path: Path) -> None:
     dataset = Dataset.from_path("d", tmp_path, format="parquet")
     assert (names(dataset), dataset.ignored) == (["c.pq"], ("a.jsonl", "b.ndjson", "z.jsonl"))
     assert len(Dataset.from_path("d", tmp_path, format="jsonl").shards) == 3
-    no = f"dataset 'd': {str(tmp_path)!r} holds no shard of the format 'arrow'; known suffixes: {SUFFIXES}; "
+    no = f"dataset 'd': {str(tmp_path)!r} holds no shard of the format 'arrow': no name ends in .arrow .feather .ipc; "
     no += "ignored: 'a.jsonl', 'b.ndjson', 'c.pq', 'z.jsonl'"
     assert said(lambda: Dataset.from_path("d", tmp_path, format="arrow")) == no
+
+
+@pytest.mark.parametrize("path", ["*.dat*", "**/*.dat*", "[x-z].dat*"])
+def test_a_pattern_names_its_files_whatever_their_suffix_where_the_format_is_said(path: str, tmp_path: Path) -> None:
+    files(tmp_path, "x.dat", "_x.dat", "a.md")
+    (tmp_path / "y.dat.gz").write_bytes(gzip.compress(b'{"text": "y.dat.gz"}\n'))
+    dataset = Dataset.from_path("d", tmp_path / path, format="jsonl")
+    assert whole(dataset).column("text") == ["x.dat", "y.dat.gz"]
+    assert said(lambda: Dataset.from_path("d", tmp_path / "x*")).endswith("ignored: 'x.dat'; say with format= what they are")
+    files(tmp_path, "z.dat.lz4")
+    refused = f"dataset 'd': {str(tmp_path / path)!r}: 'z.dat.lz4' cannot be read as jsonl, going by its name{COMPRESSED}"
+    assert said(lambda: Dataset.from_path("d", tmp_path / path, format="jsonl")) == refused
+
+
+def test_a_pattern_that_names_shards_takes_nothing_beside_them(tmp_path: Path) -> None:
+    files(tmp_path, "part-0.jsonl", "part-1.jsonl.tmp", "part-2.crc")
+    dataset = Dataset.from_path("d", tmp_path / "part-*", format="jsonl")
+    assert (names(dataset), dataset.ignored) == (["part-0.jsonl"], ("part-1.jsonl.tmp", "part-2.crc"))
+
+
+@pytest.mark.parametrize("path", ["", "*", "**", "d*", "*.d", "*/**"])
+def test_files_of_a_folder_are_shards_by_their_suffixes(path: str, tmp_path: Path) -> None:
+    files(tmp_path, "d.d/b.dat", "d.d/c")
+    path = str(tmp_path / path)
+    message = said(lambda: Dataset.from_path("d", path, format="jsonl"))
+    looked_for = f"{path!r} holds no shard of the format 'jsonl': no name ends in .json .jsonl .ndjson, behind which "
+    assert message.startswith(f"dataset 'd': {looked_for}.gz .zst .zstd .bz2 .xz may stand; ignored: ")
+    assert message.endswith("b.dat', 'd.d/c'; what a pattern names is read whatever its suffix, such as '**/*.dat'")
+
+
+@pytest.mark.parametrize("form", [None, "jsonl", "megatron"])
+def test_a_file_that_is_named_without_its_suffix(form: str | None, tmp_path: Path) -> None:
+    files(tmp_path, "x.bin", "x.idx", "xy.jsonl", "y/x.csv")
+    message = f"dataset 'd': {str(tmp_path / 'x')!r} does not exist; there are 'x.bin', 'x.idx': a file is named with its suffix"
+    assert said(lambda: Dataset.from_path("d", tmp_path / "x", format=form)) == message
+    one = f"dataset 'd': {str(tmp_path / 'y/x')!r} does not exist; there is 'x.csv': a file is named with its suffix"
+    assert said(lambda: Dataset.from_path("d", tmp_path / "y/x", format=form)) == one
 
 
 def test_text_is_taken_where_there_is_nothing_else(tmp_path: Path) -> None:

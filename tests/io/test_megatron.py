@@ -64,6 +64,16 @@ def test_one_file_is_read_by_the_name_of_the_format(tmp_path: Path) -> None:
         Dataset.from_path("d", tmp_path / "uint8.bin")
 
 
+@pytest.mark.parametrize("name", ["a.tokens", "a.b.bin", "tokens"])
+def test_files_that_are_named_may_have_any_suffix(name: str, tmp_path: Path) -> None:
+    write(tmp_path / "a.bin", DOCUMENTS)
+    (tmp_path / "a.bin").rename(tmp_path / name)
+    (tmp_path / "a.idx").rename((tmp_path / name).with_suffix(".idx"))
+    for path in (name, f"{name[:-1]}[{name[-1]}]"):
+        dataset = Dataset.from_path("d", tmp_path / path, format="megatron")
+        assert whole(dataset).column("input_ids") == [[1, 2, 3], [], [4, 5, 6], [7]]
+
+
 def said_of(folder: Path) -> str:
     with pytest.raises(ShardError) as caught:
         whole(Dataset.from_path("d", folder, format="megatron"))

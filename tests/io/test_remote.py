@@ -99,6 +99,17 @@ def test_an_object_of_another_suffix_needs_a_format(storage: Storage) -> None:
     assert "fake://b/x/lines" in said(lambda: Dataset.from_path("d", "fake://b/x/lines"))
 
 
+def test_a_pattern_names_its_objects_whatever_their_suffix_where_the_format_is_said(storage: Storage) -> None:
+    fill(storage, "x/a.dat", "x/y/b.dat", "x/c.md", "x/z.dat/d.jsonl")
+    assert texts("fake://b/x/*/*.dat", format="jsonl") == ["x/y/b.dat"]
+    assert texts("fake://b/x/*.dat", format="jsonl") == ["x/z.dat/d.jsonl"]  # a folder too is what it names
+    del storage.objects["x/z.dat/d.jsonl"]
+    assert texts("fake://b/x/**/*.dat", format="jsonl") == ["x/a.dat", "x/y/b.dat"]
+    for folder in ("x", "x/*", "x/**"):
+        message = said(lambda folder=folder: Dataset.from_path("d", f"fake://b/{folder}", format="jsonl"))  # type: ignore[misc]
+        assert message.endswith("; what a pattern names is read whatever its suffix, such as '**/*.dat'")
+
+
 @pytest.mark.parametrize("url", ["fake://b/x", "fake://b/x/"])
 def test_a_folder_is_all_below_it_and_nothing_beside_it(url: str, storage: Storage) -> None:
     fill(storage, "x/a.jsonl", "x/y/b.jsonl", "xa.jsonl", "x.jsonl", "x-/c.jsonl", "z/x/d.jsonl", "X/e.jsonl")

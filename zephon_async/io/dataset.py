@@ -107,7 +107,8 @@ class Dataset:
         A Lance dataset, a folder that ends in .lance, is one thing and not its files; storage_options may say its version= then.
 
         storage_options: of a URL, as users of fsspec know them, such as endpoint_url= or anon= of s3://.
-        format: the name of the format; needed where a folder holds two, or where a file's suffix does not tell it.
+        format: the name of the format; needed where a folder holds two, or where suffixes do not tell it. Below a folder only files
+            with its suffixes are shards; files that are named, one or by a pattern, may have others, if all of them have.
         schema: types of columns; what does not fit them is a bad record. Others are found by a look at the data.
         expect_rows: how many rows there must be, bad ones too: anything else is a `DatasetError` before the first batch. Where rows
         are not known without (large data of lines or tars that has no index), they are counted for it: that reads all of it.

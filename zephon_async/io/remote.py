@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from zephon_async.errors import DatasetError, MissingError, ShardError
 from zephon_async.io.access import Access, Place, Range, is_forbidden
 from zephon_async.io.catalog import Shard
-from zephon_async.io.stores import Object, is_pattern, named_beside, scheme_of, shown
+from zephon_async.io.stores import Object, is_pattern, named_beside, names_files, scheme_of, shown
 
 LOCAL = ("file://", "local://")
 """What URLs of this machine begin with."""
@@ -147,7 +147,8 @@ def list_url(url: str, options: Mapping[str, object], access: Access) -> RemoteS
     if not objects and not ignored:
         nothing = "the pattern matches nothing" if parts else "there is no such object, and no object below it"
         raise DatasetError(f"{said!r}: {nothing}")
-    return RemoteStore(place, objects, tuple(sorted(ignored, key=str.encode)))
+    explicit = bool(parts) and names_files(parts[-1], objects)
+    return RemoteStore(place, objects, tuple(sorted(ignored, key=str.encode)), explicit)
 
 
 def _looked(access: Access, said: str, place: Place, key: str) -> Object | None:

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from os.path import splitext
 from typing import cast
 
 from zephon_async.errors import DatasetError, RecipeError
@@ -128,13 +129,17 @@ def _unknown(name: str) -> RecipeError:
 def pick_shards(path: str, names: Iterable[str], form: str | None, explicit: bool) -> tuple[str, list[str]]:
     """The format of what lies under a path, and those names that are its shards.
 
-    form: the name of the format, where it was said. explicit: the one file was named itself, so its suffix need not be known.
+    form: the name of the format, where it was said. explicit: the files were named themselves, so that none needs a known suffix.
     Raises `DatasetError` where nothing is a shard, or where two formats are there and none was said.
     """
     if form is not None and not find_format(form).suffixes:
         raise _unknown(form)
     known, names = _endings(), set(names)
     said = _said(names, form)
+    if explicit and form is not None and not said:
+        if closed := sorted(name for name in names if _is_closed(name, form)):
+            raise DatasetError(f"{path!r}: {closed[0]!r} cannot be read as {form}, going by its name{_NOT_UNPACKED}")
+        return form, list(names)
     found: dict[str, list[str]] = {}
     unknown = []
     for name in names:
@@ -145,17 +150,12 @@ def pick_shards(path: str, names: Iterable[str], form: str | None, explicit: boo
     if form is None and len(found) > 1:
         for last in _LAST.intersection(found):
             unknown += found.pop(last)
-    if explicit and form is not None:
-        if any(_is_closed(name, form) for name in unknown):
-            raise DatasetError(f"{path!r} cannot be read as {form}, going by its name{_NOT_UNPACKED}")
-        return form, [*unknown, *(name for several in found.values() for name in several)]
     if form is None and len(found) > 1:
         examples = "; ".join(f"{kind}: {min(several)!r}" for kind, several in sorted(found.items()))
         raise DatasetError(f"{path!r} holds more than one format ({examples}): say which with format=")
     picked = form if form is not None else next(iter(found), "")
     if picked not in found:
-        wanted = f"no shard of the format {form!r}" if form else "no shard"
-        raise DatasetError(f"{path!r} holds {wanted}; known suffixes: {_listed(known)}{_seen(unknown, found)}{_hints(unknown)}")
+        raise DatasetError(f"{path!r} holds no shard{_looked_for(form)}{_seen(unknown, found)}{_hints(unknown, form, explicit)}")
     return picked, found[picked]
 
 
@@ -176,9 +176,20 @@ def _said(names: Collection[str], form: str | None) -> set[str]:
     return found or {name for name in names if name.lower().endswith(loose)}
 
 
-def _listed(suffixes: Collection[str]) -> str:
-    plain = sorted(suffix for suffix in suffixes if not any(suffix.startswith(f"{other}.") for other in suffixes))
-    return f"{' '.join(plain)}, behind those of lines and .tar also {' '.join(COMPRESSED)}"
+def _looked_for(form: str | None) -> str:
+    """Which suffixes names should have, in words."""
+    if form is None:
+        return f"; known suffixes: {' '.join(_plain(_endings()))}, behind those of lines and .tar also {' '.join(COMPRESSED)}"
+    suffixes = (*find_format(form).suffixes, *find_format(form).loose_suffixes)
+    plain = _plain(suffixes)
+    behind = dict.fromkeys(suffix[len(stem) :] for suffix in suffixes for stem in plain if suffix.startswith(f"{stem}."))
+    may = f", behind which {' '.join(behind)} may stand" if behind else ""
+    return f" of the format {form!r}: no name ends in {' '.join(plain)}{may}"
+
+
+def _plain(suffixes: Collection[str]) -> list[str]:
+    """Those that are not others with an ending more."""
+    return sorted(suffix for suffix in suffixes if not any(suffix.startswith(f"{other}.") for other in suffixes))
 
 
 def _is_closed(name: str, form: str) -> bool:
@@ -187,7 +198,7 @@ def _is_closed(name: str, form: str) -> bool:
     return compressed is not None and not any(suffix.endswith(compressed) for suffix in find_format(form).suffixes)
 
 
-def _hints(unknown: list[str]) -> str:
+def _hints(unknown: list[str], form: str | None, explicit: bool) -> str:
     """What to do about files that are there and not read."""
     hints = ""
     json = [name for name in unknown if name.lower().endswith(with_compressed(".json"))]
@@ -201,6 +212,12 @@ def _hints(unknown: list[str]) -> str:
     for suffix in sorted(suffix for suffix in known if any(name.lower().endswith(suffix) for name in unknown)):
         wanted = " or ".join(f"{beside.replace('{stem}', '<name>')!r} ({form})" for form, beside in known[suffix].items())
         hints += f"; a {suffix} file is a shard where {wanted} lies beside it: name the folder, or the file with format="
+    if unknown and not hints:
+        if explicit:
+            hints = "; say with format= what they are"
+        elif form is not None:
+            stem, ending = splitext(min(unknown).rpartition("/")[2])
+            hints = f"; what a pattern names is read whatever its suffix, such as '**/{'*' if ending else stem}{ending}'"
     return hints
 
 

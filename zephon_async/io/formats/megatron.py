@@ -15,6 +15,7 @@ of each sequence (int8).
 
 import struct
 from collections.abc import Collection, Sequence
+from os.path import splitext
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -90,7 +91,7 @@ _HEADS = Remembered(_head)
 
 def _index(source: Source) -> tuple[Source, _Head]:
     """The index of a shard, and what its head says."""
-    beside = source.beside(f"{source.name.rpartition('/')[2][: -len('.bin')]}.idx")
+    beside = source.beside(f"{splitext(source.name.rpartition('/')[2])[0]}.idx")
     return beside, _HEADS.of(beside)
 
 

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from typing import cast
 
 from zephon_async.errors import RecipeError
-from zephon_async.io.stores.base import Source, SourceFile, Store, named_beside
+from zephon_async.io.stores.base import Source, SourceFile, Store, named_beside, names_files
 from zephon_async.io.stores.connection import Connection, Fault, Kind, Object, Scheme, shown
 from zephon_async.io.stores.lance import LanceSource, LanceStore, lance_store
 from zephon_async.io.stores.local import LocalSource, LocalStore, is_pattern
@@ -38,6 +38,7 @@ __all__ = [
     "is_pattern",
     "lance_store",
     "named_beside",
+    "names_files",
     "scheme_name",
     "scheme_of",
     "shown",

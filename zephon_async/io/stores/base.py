@@ -7,6 +7,8 @@ Threads: stores and sources are values; any thread may read from one at any time
 """
 
 import io
+from collections.abc import Collection
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Protocol
 
 from zephon_async.io.catalog import Shard
@@ -62,7 +64,7 @@ class Store(Protocol):
 
     @property
     def explicit(self) -> bool:
-        """Whether the one file was named itself, so that its suffix need not be known."""
+        """Whether the files were named themselves, one or by a pattern, so that their suffixes need not be known."""
 
     @property
     def commit(self) -> str:
@@ -84,6 +86,11 @@ def named_beside(name: str, other: str) -> str:
     while other.startswith("../"):
         folder, other = folder.rpartition("/")[0], other.removeprefix("../")
     return f"{folder}/{other}" if folder else other
+
+
+def names_files(pattern: str, names: Collection[str]) -> bool:
+    """Whether the last part of a pattern is what files are called, and not the folders that they lie in. "*" says nothing."""
+    return bool(pattern.strip("*")) and all(fnmatchcase(name.rpartition("/")[2], pattern) for name in names)
 
 
 class SourceFile(io.RawIOBase):

@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 
 from zephon_async.errors import DatasetError, MissingError, StorageError
 from zephon_async.io.catalog import Shard
-from zephon_async.io.stores.base import named_beside
+from zephon_async.io.stores.base import named_beside, names_files
 
 _Folders = frozenset[tuple[int, int]]
 
@@ -135,11 +135,13 @@ class LocalStore:
             self.root = os.sep.join(parts[:first]) or (os.sep if first else "")
             if not os.path.isdir(self.root or os.curdir):
                 raise DatasetError(f"the pattern {path!r} matches nothing: there is no folder {self.root!r}{_seen_from(path)}")
-            self._match(self.root or os.curdir, "", [part for part in parts[first:] if part], frozenset())
+            parts = [part for part in parts[first:] if part]
+            self._match(self.root or os.curdir, "", parts, frozenset())
+            self.explicit = names_files(parts[-1], self._names)
             if not self._names and not self._ignored:
                 raise DatasetError(f"the pattern {path!r} matches nothing{_seen_from(path)}")
         else:
-            raise DatasetError(f"{path!r} does not exist{_seen_from(path)}")
+            raise DatasetError(f"{path!r} does not exist{_seen_from(path)}{_with_suffix(path)}")
 
     def _walk(self, folder: str, prefix: str, above: _Folders) -> None:
         """Add all files below a folder; `above` are the folders that it lies in."""
@@ -196,6 +198,15 @@ class LocalStore:
 def _seen_from(path: str) -> str:
     """Where a relative path was looked for, in words."""
     return "" if os.path.isabs(path) else f" (seen from {os.getcwd()})"
+
+
+def _with_suffix(path: str) -> str:
+    """What there is that is called as a path and a suffix more, in words."""
+    folder, name = os.path.split(path)
+    listed = os.listdir(folder or os.curdir) if name and os.path.isdir(folder or os.curdir) else []
+    found = sorted(repr(other) for other in listed if other.startswith(f"{name}."))
+    shown = ", ".join(found[:5]) + (f" and {len(found) - 5:,} more" if len(found) > 5 else "")
+    return f"; there {'is' if len(found) == 1 else 'are'} {shown}: a file is named with its suffix" if found else ""
 
 
 def is_pattern(text: str) -> bool:
