@@ -197,7 +197,10 @@ class Pipeline:
     # -- iterating -----------------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Batch]:
-        """Iterate from code without an event loop. In a coroutine it works too, but holds the loop while it waits."""
+        """Iterate from code without an event loop. In a coroutine it works too, but holds the loop while it waits.
+
+        To stop early, `break`; what runs is ended by `close`, by leaving `with`, or with the pipeline, not with the iterator.
+        """
         return Batches(*self._begin(), self._consumed, self)
 
     def __aiter__(self) -> AsyncBatches:
