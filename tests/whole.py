@@ -12,6 +12,7 @@ from zephon_async.errors import ShardError
 from zephon_async.io import FROM_START, Access, Catalog, Dataset, Reader, dataset_schema, unify
 from zephon_async.records import Block
 
+LEAVE_OUT = "leave the column out: map(fn, columns=[...]), or map_batches, reads only those that it names"
 QUARANTINE = "; options(on_bad_record='quarantine') skips bad records"
 
 

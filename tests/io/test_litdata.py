@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.system.fake_s3 import FakeS3
-from tests.whole import block_numbers, ones, schema_of, whole
+from tests.whole import LEAVE_OUT, block_numbers, ones, schema_of, whole
 from tests.writers.base import Row
 from tests.writers.litdata import batches, chunk_of, each_compressed, folder_of, index_of, leaf, plain, with_arrow
 from zephon_async.errors import DatasetError, ShardError
@@ -121,7 +121,7 @@ def test_tokens_are_documents_of_which_the_library_makes_its_blocks() -> None:
 def test_pickles_are_refused_where_they_are_asked_for() -> None:
     dataset = of(WRITTEN / "pickled")
     assert whole(dataset, ["n"]).rows == [{"n": n} for n in range(7)]
-    said = "column 'odd' is a pickle (pickle), which can run any code and is not read; leave the column out"
+    said = f"column 'odd' is a pickle (pickle), which can run any code and is not read; {LEAVE_OUT}"
     with pytest.raises(ShardError, match=re.escape(f"'d', shard 'chunk-0-1.bin': {said}")):
         whole(dataset)
     with pytest.raises(ShardError, match=re.escape(said)):
@@ -352,7 +352,7 @@ def test_sizes_that_do_not_add_up_are_a_bad_row(tmp_path: Path) -> None:
 
 def test_values_that_are_not_read_are_refused_by_name(tmp_path: Path) -> None:
     for form in ("own", "no_header_tensor:10", "no_header_numpy:11", "graph"):
-        with pytest.raises(ShardError, match=f"shard 'a.bin': column 'x' is .*{form}.*; leave the column out"):
+        with pytest.raises(ShardError, match=f"shard 'a.bin': column 'x' is .*{form}.*; {re.escape(LEAVE_OUT)}"):
             whole(chunk(tmp_path, [sample(b"")], {"x": form}))
 
 

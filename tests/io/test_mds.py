@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.system.fake_s3 import FakeS3
-from tests.whole import ones, schema_of, whole
+from tests.whole import LEAVE_OUT, ones, schema_of, whole
 from tests.writers.mds import config, index, raw, sample, shard
 from zephon_async import Pipeline, StaticMixtureWorkSource
 from zephon_async.errors import ColumnError, DatasetError, ShardError
@@ -110,7 +110,7 @@ def test_pickles_are_refused_but_not_what_lies_beside_them() -> None:
             schema_of(dataset, needed=columns)
         assert str(caught.value) == (
             "dataset 'd', shard 'shard.00000.mds': column 'any' is pickled, which is not read, as a pickle can run any code; "
-            "leave the column out, or write it anew in another encoding"
+            f"write it anew in another encoding, or {LEAVE_OUT}"
         )
 
 
@@ -120,6 +120,13 @@ def test_a_column_that_is_not_read_is_no_bad_record() -> None:
     source = StaticMixtureWorkSource([dataset], {"d": 1}, unit="samples")
     with Pipeline(source).options(on_bad_record="quarantine").batch(1) as run, pytest.raises(ColumnError, match="'any' is pickled"):
         list(run)
+
+
+def test_a_column_is_left_out_by_what_the_message_says() -> None:
+    source = StaticMixtureWorkSource([Dataset.from_path("d", WRITTEN / "pickled")], {"d": 1}, unit="samples")
+    for step in (Pipeline.map, Pipeline.map_batches):
+        with step(Pipeline(source), lambda given: given, columns=["text"]).batch(1) as run:
+            assert [batch.to_pylist("text") for batch in run] == [["a"]]
 
 
 def test_one_bad_place_leaves_out_the_same_near_and_far(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.whole import schema_of, whole
+from tests.whole import LEAVE_OUT, schema_of, whole
 from zephon_async.errors import DatasetError, RecipeError
 from zephon_async.io import Access, Dataset, dataset_schema, unify
 from zephon_async.kinds import is_json, json_field
@@ -220,7 +220,7 @@ def test_one_schema_for_a_mixture() -> None:
 
 def test_types_that_do_not_go_together() -> None:
     text, number = pa.schema({"a": pa.large_string()}), pa.schema({"a": pa.int64()})
-    pin = "pin it to one type with schema= where they can agree, or leave the column out"
+    pin = f"pin it to one type with schema= where they can agree, or {LEAVE_OUT}"
     wrong = f"column 'a' is large_string in dataset 'one' and int64 in dataset 'three': {pin}"
     assert said(lambda: unify({"zero": pa.schema({"a": pa.null()}), "one": text, "two": text, "three": number})) == wrong
     wrong = f"column 'a' is JSON text in dataset 'one' and large_string in dataset 'two': {pin}"

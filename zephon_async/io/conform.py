@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 from zephon_async.kinds import is_bytes, is_integers, is_json, is_list, is_text, json_field, list_lengths
 
 T = pa.types
+LEAVE_OUT = "leave the column out: map(fn, columns=[...]), or map_batches, reads only those that it names"
+"""What messages advise about a column that cannot be read."""
 
 
 def canonical(kind: pa.DataType) -> pa.DataType:

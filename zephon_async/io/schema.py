@@ -20,7 +20,7 @@ import pyarrow as pa
 from zephon_async.checks import hint
 from zephon_async.errors import ColumnError, DatasetError, RecipeError, ShardError, StorageError
 from zephon_async.io.access import Access
-from zephon_async.io.conform import promote
+from zephon_async.io.conform import LEAVE_OUT, promote
 from zephon_async.io.dataset import Dataset
 from zephon_async.io.formats import Decoded, Format, find_format, reading
 from zephon_async.io.pool import Pool
@@ -83,7 +83,7 @@ def _one_field(a: pa.Field, first: str, b: pa.Field, second: str) -> pa.Field:
         return pa.field(a.name, kind)
     raise RecipeError(
         f"column {a.name!r} is {type_name(a)} in dataset {first!r} and {type_name(b)} in dataset {second!r}: "
-        f"pin it to one type with schema= where they can agree, or leave the column out"
+        f"pin it to one type with schema= where they can agree, or {LEAVE_OUT}"
     )
 
 

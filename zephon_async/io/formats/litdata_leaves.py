@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from zephon_async.io.conform import fit
+from zephon_async.io.conform import LEAVE_OUT, fit
 from zephon_async.io.formats.litdata_chunk import Ints, Samples
 from zephon_async.io.formats.litdata_index import Leaf
 from zephon_async.io.formats.litdata_nested import json_text
@@ -58,7 +58,7 @@ _CHANNELS = {0: 1, 2: 3, 4: 2, 6: 4}
 def refusal(leaf: Leaf) -> str | None:
     """Why a value is not read."""
     if leaf.kind in ("pickle", "graph"):
-        return f"column {leaf.name!r} is a pickle ({leaf.kind}), which can run any code and is not read; leave the column out"
+        return f"column {leaf.name!r} is a pickle ({leaf.kind}), which can run any code and is not read; {LEAVE_OUT}"
     if leaf.kind in _FLAT:
         known = leaf.of.isdecimal() and int(leaf.of) in _FLAT[leaf.kind]
     else:
@@ -66,7 +66,7 @@ def refusal(leaf: Leaf) -> str | None:
     if known:
         return None
     written = f"{leaf.kind}:{leaf.of}" if leaf.of else leaf.kind
-    return f"column {leaf.name!r} is written by the serializer {written!r}, which is not read; leave the column out"
+    return f"column {leaf.name!r} is written by the serializer {written!r}, which is not read; {LEAVE_OUT}"
 
 
 def field_of(leaf: Leaf, first: bytes) -> pa.Field:

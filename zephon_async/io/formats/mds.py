@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from zephon_async.errors import ColumnError
 from zephon_async.io.catalog import WHOLE
-from zephon_async.io.conform import conform, nulled
+from zephon_async.io.conform import LEAVE_OUT, conform, nulled
 from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, check_columns, rows_of, rows_per_block, span_of
 from zephon_async.io.formats.mds_encodings import PICKLE, Coder, coder_of
 from zephon_async.io.formats.mds_index import INDEX, Entry, pick
@@ -93,7 +93,7 @@ class _Layout(NamedTuple):
             if encoding == PICKLE:
                 raise ColumnError(
                     f"{where}: column {name!r} is pickled, which is not read, as a pickle can run any code; "
-                    "leave the column out, or write it anew in another encoding"
+                    f"write it anew in another encoding, or {LEAVE_OUT}"
                 )
             coder = coder_of(encoding)
             if coder is None:
