@@ -1,5 +1,6 @@
 """Bad records have no place in the order, and the one that is too many ends the run in its place, on every way to run it."""
 
+import io
 import json
 import random
 from collections import Counter
@@ -13,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zephon_async import BadRecord, Batch, Dataset, DatasetError, Pipeline, StaticMixtureWorkSource
+from zephon_async.engine.bad_records import BadRecords
+from zephon_async.records import Names, Skipped
 
 N = pa.schema({"n": pa.int64()})
 ROWS = {"a": 400, "b": 150}
@@ -242,6 +245,53 @@ def test_a_folder_that_cannot_be_written_to_costs_no_run(folder: Path, tmp_path:
     with pipeline(folder, "f") as run:
         assert numbers(list(run)) == found
     assert "bad records cannot be told in" in caplog.text
+
+
+@pytest.mark.parametrize("until", [20, 40, None])
+def test_what_could_not_be_written_is_written_later(
+    until: int | None, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the next of them, or else at the end; once, and the fault is said once."""
+    with pipeline(folder, "f", bad_records_dir=tmp_path / "always") as run:
+        batches = len(list(run))
+    expected = told(tmp_path / "always")
+    (tmp_path / "later").write_text("no folder")
+    with pipeline(folder, "f", bad_records_dir=tmp_path / "later") as run:
+        taken = iter(run)
+        for _ in islice(taken, batches if until is None else until):
+            pass
+        (tmp_path / "later").unlink()
+        for _ in taken:
+            pass
+    assert told(tmp_path / "later") == expected
+    assert caplog.text.count("bad records cannot be told in") == 1
+
+
+def test_a_write_that_breaks_off_leaves_no_record_told_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = Names(("d",), (("a",),))
+    skipped = [Skipped(0, (0, 0, row, 0, 0), "bad", 1) for row in range(4)]
+    records = BadRecords(tmp_path, 0, names)
+    opened, room = Path.open, [150]
+
+    class Full(io.FileIO):
+        """A disk with room for some bytes."""
+
+        def write(self, body: Any) -> int:
+            if room:
+                super().write(body[: room.pop()])
+                raise OSError(28, "No space left on device")
+            return super().write(body)
+
+    def full(path: Path, mode: str = "r", **how: Any) -> Any:
+        return Full(path, "a+") if mode == "a+b" else opened(path, mode, **how)
+
+    monkeypatch.setattr(Path, "open", full)
+    records.write(skipped[:3])
+    records.write(skipped[3:])
+    monkeypatch.undo()
+    lines = (tmp_path / "bad-records-00000.jsonl").read_text().splitlines()
+    whole = [json.loads(line)["row"] for line in lines if line.endswith("}")]
+    assert sorted(whole) == [0, 1, 2, 3]
 
 
 def test_what_it_says_of_a_record_may_be_any_text(tmp_path: Path) -> None:

@@ -162,10 +162,13 @@ def breaks(patch: pytest.MonkeyPatch, run: Pipeline, broken: set[int]) -> None:
     del iterator
 
 
-def test_a_dataset_of_broken_shards_alone_is_an_error(tmp_path: Path) -> None:
-    for shard in range(3):
+@pytest.mark.parametrize(("shards", "all_of_them"), [(1, "its one shard is"), (3, "all of its 3 shards are")])
+@pytest.mark.parametrize("most", [0, 1.0, 1000])
+def test_a_dataset_of_broken_shards_alone_is_an_error(shards: int, all_of_them: str, most: int | float, tmp_path: Path) -> None:
+    for shard in range(shards):
         (tmp_path / f"{shard}.parquet").write_bytes(b"PAR1 and no more")
-    with pipeline(Dataset.from_path("d", tmp_path)) as run, pytest.raises(ShardError, match=r"shard '0\.parquet': cannot be read"):
+    said = f"^dataset 'd': {all_of_them} broken, so that nothing would be left: dataset 'd', shard '0\\.parquet': cannot be read"
+    with pipeline(Dataset.from_path("d", tmp_path), max_bad=most) as run, pytest.raises(ShardError, match=said):
         list(run)
 
 

@@ -1,7 +1,8 @@
 """The file in which a rank tells of the bad records that were skipped: a line of JSON each, written once.
 
 A run that was stopped skips some records again, and ranks may be others then; so what any file of the folder tells is not told
-again. A folder that cannot be written to is said once, and costs no run.
+again. A folder that cannot be written to is said once, and costs no run: what could not be written goes along with what comes next,
+and at the end of the run once more; of more than `MOST_WAITING` the first are let go.
 
 Threads: any, one after the other by a lock. The thread that iterates writes, which waits for the disk: a line or two, seldom.
 """
@@ -9,6 +10,7 @@ Threads: any, one after the other by a lock. The thread that iterates writes, wh
 import json
 import logging
 import threading
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from os import SEEK_END, PathLike
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 from zephon_async.records import Names, Skipped
 
 _FILE = "bad-records-{:05}.jsonl"
+MOST_WAITING = 10_000
 _KEY = ("dataset", "shard", "row", "epoch", "part", "reason")
 _log = logging.getLogger("zephon_async")
 
@@ -27,22 +30,36 @@ class BadRecords:
     def __init__(self, folder: str | PathLike[str], rank: int, names: Names) -> None:
         self._path, self._names = Path(folder) / _FILE.format(rank), names
         self._known: set[tuple[Any, ...]] | None = None  # None: the files have not been read
+        self._waiting = deque[Skipped](maxlen=MOST_WAITING)
+        self._fails = False
         self._lock = threading.Lock()
 
-    def write(self, skipped: Sequence[Skipped]) -> None:
-        """Append those that no file tells of yet."""
+    def write(self, skipped: Sequence[Skipped] = ()) -> None:
+        """Append those that no file tells of yet, and what could not be written before."""
         with self._lock:
+            self._waiting += skipped
+            if not self._waiting:
+                return
             try:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                if self._known is None:
-                    self._known = {key for path in sorted(self._path.parent.glob(_FILE[:12] + "*.jsonl")) for key in _keys(path)}
-                lines = [json.dumps(line) + "\n" for line in self._new(skipped)]
-                with self._path.open("a+b") as file:
-                    if file.tell() and (file.seek(-1, SEEK_END), file.read(1))[1] != b"\n":
-                        file.write(b"\n")  # behind a line that a crash has cut
-                    file.write("".join(lines).encode())
+                self._append()
             except (OSError, ValueError) as error:  # what was taken is taken, whatever comes of this
-                _log.warning("bad records cannot be told in %s: %s", self._path, error)
+                self._known = None  # some of it may have been written
+                if not self._fails:
+                    _log.warning("bad records cannot be told in %s: %s; it is tried again later", self._path, error)
+                self._fails = True
+            else:
+                self._waiting.clear()
+                self._fails = False
+
+    def _append(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if self._known is None:
+            self._known = {key for path in sorted(self._path.parent.glob(_FILE[:12] + "*.jsonl")) for key in _keys(path)}
+        lines = [json.dumps(line) + "\n" for line in self._new(self._waiting)]
+        with self._path.open("a+b") as file:
+            if file.tell() and (file.seek(-1, SEEK_END), file.read(1))[1] != b"\n":
+                file.write(b"\n")  # behind a line that a crash has cut
+            file.write("".join(lines).encode())
 
     def write_lost(self, lost: Sequence[Mapping[int, Exception]]) -> None:
         """Tell of the shards of each dataset that are broken as a whole, by their numbers; one rank does."""

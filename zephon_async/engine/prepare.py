@@ -19,7 +19,7 @@ from zephon_async.engine.gather import Chunk, Policy, gather, sound
 from zephon_async.engine.recipe import Known, Spec, recipe_of
 from zephon_async.engine.serial import Fed, Serial
 from zephon_async.engine.stage import apply, apply_async
-from zephon_async.errors import DatasetError, RecipeError, ZephonError
+from zephon_async.errors import DatasetError, RecipeError, ShardError, ZephonError
 from zephon_async.io import Access, Catalog, Reader, StorageOptions, dataset_schema, row_sizes, unify
 from zephon_async.kinds import list_lengths
 from zephon_async.lanes import Cursor, Draw, Topology
@@ -112,7 +112,9 @@ def _few_lost(catalog: Catalog, most: int | float) -> None:
     for error in catalog.lost.values():
         _log.warning("left out a shard: %s", error)
     if len(catalog.lost) == len(catalog.shards) > 0:
-        raise next(iter(catalog.lost.values()))
+        shards, first = len(catalog.shards), next(iter(catalog.lost.values()))
+        those = "its one shard is" if shards == 1 else f"all of its {shards:,} shards are"
+        raise ShardError(f"dataset {catalog.dataset!r}: {those} broken, so that nothing would be left: {first}") from first
     if len(catalog.lost) > (most * len(catalog.shards) if isinstance(most, float) else most):
         raise DatasetError(
             f"dataset {catalog.dataset!r}: {len(catalog.lost):,} of {len(catalog.shards):,} shards are broken, more than "

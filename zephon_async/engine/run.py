@@ -125,6 +125,7 @@ class Run:
         self._bad_records: BadRecords | None = None
         self._skipped: list[Skipped] = []  # bad records before what was taken
         self._skipped_behind: list[Skipped] = []  # and behind the last of it
+        self._ends = False  # whether the consumer was just told that there is no more
         self._on_take: Callable[[int, bool], None] = lambda lane, waits: None
         if not self._left:
             self._step, self._left = self._step + 1, tuple(topology.numbers)
@@ -203,13 +204,13 @@ class Run:
 
     def _tell_the_rest(self) -> None:
         self._skipped += self._skipped_behind
-        self._skipped_behind = []
+        self._skipped_behind, self._ends = [], True
 
     def _tell(self) -> None:
-        """Write down the bad records before what was taken."""
-        if self._skipped:
+        """Write down the bad records before what was taken; at the end also what could not be written."""
+        if self._skipped or self._ends:
             with self._lock:
-                told, self._skipped = self._skipped, []
+                told, self._skipped, self._ends = self._skipped, [], False
             if self._bad_records is not None:
                 self._bad_records.write(told)
 

@@ -157,7 +157,8 @@ class Statistics:
         restore made again; what a lane draws that another rank works too is counted on both.
     target, actual: by dataset, the share of the mixture that was asked for, and that of `drawn`; from 0 to 1.
     counts: by name, records, documents, rows or tokens that were left out or made up by the operators; also for rows that are not
-        delivered in the end, such as `padding_tokens` of a padded row that is left over. `rows_left`: rows behind the last step.
+        delivered in the end, such as `padding_tokens` of a padded row that is left over. `rows_left`: rows behind the last step,
+        as far as they were made or came next (`prefetch` microbatches a lane); no lane is read through only to count the others.
     held_bytes: bytes held now: what comes or was fetched from a storage, row blocks that are kept or being read, rows on their way,
         what accumulators hold, what is ready. What moves from one of these to another while they are counted may count twice.
     storage: by name, what remote shards have cost since the pipeline was started: `requests`, `bytes` of bodies, `retries`,
