@@ -59,3 +59,19 @@ def test_few_or_anew_where_that_is_said(tmp_path: Path) -> None:
     for name, anew in (("a", False), ("a", False), ("a", True), ("a", False), ("b", False), ("a", False)):
         remembered.of(store.open("d", store.shard(name)), anew)
     assert made == ["a", "a", "b", "a"]
+
+
+def test_of_large_files_fewer_are_kept_but_always_the_last(tmp_path: Path) -> None:
+    made: list[str] = []
+    remembered = Remembered(lambda source: made.append(source.name), most_bytes=100)
+    for name, size in {"a": 60, "b": 40, "c": 1, "d": 500}.items():
+        (tmp_path / name).write_bytes(bytes(size))
+    store = LocalStore(str(tmp_path))
+    for name in "ababcbcaddd":
+        remembered.of(store.open("d", store.shard(name)))
+    assert "".join(made) == "abcad"
+    remembered.of(store.open("d", store.shard("d")), anew=True)
+    assert remembered.nbytes == 500
+    for name in "bb":
+        remembered.of(store.open("d", store.shard(name)))
+    assert ("".join(made), remembered.nbytes) == ("abcaddb", 40)

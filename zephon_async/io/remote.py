@@ -22,7 +22,10 @@ _WEB = ("http://", "https://")  # where nothing is listed, and "?" means somethi
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RemoteSource:
-    """One object. access: how it is read; None: by a connection of its own, each time. listed: what is known of others, by name."""
+    """One object. access: how it is read; None: by a connection of its own, each time.
+
+    listed: what is known of others, by name. looked: what was not listed and has been asked for, by key; None is not there.
+    """
 
     where: str
     name: str
@@ -30,6 +33,7 @@ class RemoteSource:
     found: Object
     access: Access | None
     listed: Mapping[str, Object] = field(default_factory=dict, repr=False)
+    looked: dict[str, Object | None] = field(default_factory=dict, repr=False)
 
     @property
     def size(self) -> int:
@@ -48,10 +52,11 @@ class RemoteSource:
         where = self.where.replace(repr(self.name), repr(named))
         if (found := self.listed.get(named)) is None:
             key = named_beside(self.found.key, name)
-            found = self._look(where, key)
-            if found is None:
+            if key not in self.looked:
+                self.looked.setdefault(key, self._look(where, key))
+            if (found := self.looked[key]) is None:
                 raise MissingError(f"{self.where}: there is no {key!r}, which must lie beside it")
-        return RemoteSource(where, named, self.place, found, self.access, self.listed)
+        return RemoteSource(where, named, self.place, found, self.access, self.listed, self.looked)
 
     def _look(self, where: str, key: str) -> Object | None:
         if self.access is not None:
@@ -87,7 +92,10 @@ class RemoteSource:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RemoteStore:
-    """The objects that a URL stands for, by their names below its root."""
+    """The objects that a URL stands for, by their names below its root.
+
+    Threads: a value, but for `looked`, to which any may add; what was first is kept.
+    """
 
     place: Place
     objects: Mapping[str, Object] = field(repr=False)
@@ -95,6 +103,7 @@ class RemoteStore:
     explicit: bool = False
     commit: str = ""
     remote: bool = field(default=True, init=False)
+    looked: dict[str, Object | None] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -108,7 +117,7 @@ class RemoteStore:
     def open(self, dataset: str, shard: Shard, access: Access | None = None) -> RemoteSource:
         found = self.objects[shard.name]
         where = f"dataset {dataset!r}, shard {shard.name!r}"
-        return RemoteSource(where, shard.name, self.place, found, access, self.objects)
+        return RemoteSource(where, shard.name, self.place, found, access, self.objects, self.looked)
 
     def close(self) -> None:
         """Nothing stands open."""

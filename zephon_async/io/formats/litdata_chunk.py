@@ -17,7 +17,7 @@ from zephon_async.errors import ShardError
 from zephon_async.io.catalog import MOST_RATIO
 from zephon_async.io.formats.inflate import Inflated, codec_of, unpack_zstd
 from zephon_async.io.formats.litdata_index import Chunk, Index, parse_index
-from zephon_async.io.formats.remembered import Remembered
+from zephon_async.io.formats.remembered import MOST_BYTES, Remembered
 from zephon_async.io.stores import Source
 
 INDEX = "index.json"
@@ -128,13 +128,13 @@ def _laid(source: Source, index: Index) -> Layout:
     return Layout(PLAIN, index, rows, source.size)
 
 
-_PARSED, _LAYOUT = Remembered(_parsed), Remembered(_layout)
+_PARSED, _LAYOUT = Remembered(_parsed, most_bytes=MOST_BYTES), Remembered(_layout)
 
 
 def layout_of(source: Source) -> Layout:
-    """How a chunk is laid out, from its ends and its index, which may have been written anew."""
-    layout, index = _LAYOUT.of(source), _index(source)
-    return layout if layout.index is index or layout.index == index else _layout(source)
+    """How a chunk is laid out, from its ends and its index; by no other than the one that is remembered."""
+    layout = _LAYOUT.of(source)
+    return layout if layout.index is _index(source) else _LAYOUT.of(source, anew=True)
 
 
 def layout_ranges(source: Source) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple, TypeAlias
 import msgspec
 
 from zephon_async.errors import DatasetError, MissingError, ShardError
-from zephon_async.io.formats.remembered import Remembered
+from zephon_async.io.formats.remembered import MOST_BYTES, Remembered
 from zephon_async.io.hashes import hashed
 from zephon_async.io.stores import Source
 
@@ -172,7 +172,7 @@ def _parsed(source: Source) -> dict[str, Found]:
     return {file.basename: Found(entry, file) for entry in entries for file in _files(entry)}
 
 
-_INDEXES = Remembered(_parsed)
+_INDEXES = Remembered(_parsed, most_bytes=MOST_BYTES)
 
 
 def _files(entry: Entry) -> list[File]:

@@ -1,5 +1,8 @@
 """What was made of small files that many reads need, such as an index: the last few, so that each is parsed once.
 
+Where it is made of the whole of a file, `most_bytes` of files are remembered: what was made takes some times as much. What is
+made of a larger one is kept until there is another, since to parse it for each read would cost far more than to hold it.
+
 Threads: any; a lock guards the list. Two threads may make the same at the same time.
 """
 
@@ -13,15 +16,15 @@ from zephon_async.io.stores import Source
 
 T = TypeVar("T")
 _Key: TypeAlias = tuple[str, int, str]
-MOST = 32
+MOST, MOST_BYTES = 32, 128 << 20
 
 
 class Remembered(Generic[T]):
     """What `make` makes of a source, made anew where it has changed."""
 
-    def __init__(self, make: Callable[[Source], T], most: int = MOST) -> None:
-        """most: of the files of which it is remembered."""
-        self._most = most
+    def __init__(self, make: Callable[[Source], T], most: int = MOST, most_bytes: int | None = None) -> None:
+        """most: of the files of which it is remembered. most_bytes: of them; None: they do not count, being read in small parts."""
+        self._most, self._most_bytes, self.nbytes = most, most_bytes, 0
         self._make, self._made, self._lock = make, OrderedDict[_Key, T](), threading.Lock()
         tell_of_forks(self)
 
@@ -38,7 +41,13 @@ class Remembered(Generic[T]):
                 return self._made[key]
         made = self._make(source)
         with self._lock:
+            self.nbytes += 0 if key in self._made else source.size
             self._made[key] = made
-            while len(self._made) > self._most:
-                self._made.popitem(last=False)
+            while self._too_many():
+                (_, size, _), _ = self._made.popitem(last=False)
+                self.nbytes -= size
         return made
+
+    def _too_many(self) -> bool:
+        too_large = self._most_bytes is not None and self.nbytes > self._most_bytes
+        return len(self._made) > self._most or (too_large and len(self._made) > 1)

@@ -6,14 +6,14 @@ of folders; a folder that matches stands for all that is below it. Hidden files 
 so is a symbolic link to a folder that it lies in.
 
 A file is open only while it is being read, so there is no descriptor to run out of or to leak, and every read first compares
-size and modification time with the catalog. Reads are positional, not mapped: a file that is cut short while it is being
-read must be an error, not a dead process.
+size and modification time with the catalog; of what lies beside a shard, with what they were when it was first asked for. Reads are
+positional, not mapped: a file that is cut short while it is being read must be an error, not a dead process.
 """
 
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from zephon_async.errors import DatasetError, MissingError, StorageError
@@ -25,13 +25,14 @@ _Folders = frozenset[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalSource:
-    """One local file."""
+    """One local file. known: size and tag of files beside it, by path, as they were when they were first asked for."""
 
     where: str
     name: str
     path: str
     size: int
     tag: str
+    known: dict[str, tuple[int, str]] = field(default_factory=dict, repr=False)
 
     def read(self, offset: int, length: int) -> bytes:
         try:
@@ -57,13 +58,15 @@ class LocalSource:
     def beside(self, name: str) -> "LocalSource":
         named = named_beside(self.name, name)
         path = self.path[: len(self.path) - len(self.name)] + named
-        try:
-            status = os.stat(path)
-        except OSError as error:
-            kind = MissingError if isinstance(error, FileNotFoundError) else StorageError
-            raise kind(f"{self.where}: {path!r}, which must lie beside it, cannot be read: {error.strerror}") from error
+        if path not in self.known:
+            try:
+                status = os.stat(path)
+            except OSError as error:
+                kind = MissingError if isinstance(error, FileNotFoundError) else StorageError
+                raise kind(f"{self.where}: {path!r}, which must lie beside it, cannot be read: {error.strerror}") from error
+            self.known.setdefault(path, (status.st_size, str(status.st_mtime_ns)))
         where = self.where.replace(repr(self.name), repr(named))
-        return LocalSource(where, named, path, status.st_size, str(status.st_mtime_ns))
+        return LocalSource(where, named, path, *self.known[path], self.known)
 
     def _check(self, status: os.stat_result) -> None:
         if status.st_size != self.size:
@@ -84,6 +87,7 @@ class LocalStore:
         """Raises `DatasetError` where there is nothing, or where a folder cannot be listed."""
         self._names: set[str] = set()
         self._ignored: set[str] = set()
+        self._known: dict[str, tuple[int, str]] = {}
         self.path = path
         self.explicit = False
         try:
@@ -111,7 +115,8 @@ class LocalStore:
         return Shard(name, status.st_size, str(status.st_mtime_ns))
 
     def open(self, dataset: str, shard: Shard, access: object = None) -> LocalSource:
-        return LocalSource(f"dataset {dataset!r}, shard {shard.name!r}", shard.name, self._path(shard.name), shard.size, shard.tag)
+        where, path = f"dataset {dataset!r}, shard {shard.name!r}", self._path(shard.name)
+        return LocalSource(where, shard.name, path, shard.size, shard.tag, self._known)
 
     def close(self) -> None:
         """Nothing stands open."""
