@@ -12,8 +12,10 @@ import pytest
 
 from tests.contracts.test_connections import BODY, kind_of, listed, read
 from tests.system.http_server import Hold, HttpServer, Trouble, http_server, no_tag, weak_tag
-from zephon_async.errors import RecipeError
+from zephon_async.errors import RecipeError, StorageError
+from zephon_async.io import Dataset
 from zephon_async.io.stores import Connection, Fault, Kind, Object, find_scheme
+from zephon_async.io.stores import http as http_module
 
 Result = TypeVar("Result")
 SIZE = len(BODY)
@@ -96,6 +98,54 @@ def test_a_server_that_sends_the_whole_file_is_cut(offset: int, length: int, hea
     with http_server() as server:
         server.trouble = lambda request: Trouble(whole=True, headers=headers)
         assert read_of(server, offset, length) == BODY[offset : offset + length]
+
+
+def test_a_server_without_ranges_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    with http_server() as server:
+        server.trouble = lambda request: Trouble(whole=True)
+        assert read_of(server) == BODY
+        assert not caplog.text, "what sends no more than was asked for is no matter"
+        for offset in (10, 20):
+            assert read_of(server, offset, 5) == BODY[offset : offset + 5]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{server.url} knows no ranges: it sends each file from its start for every part that is read. "
+        "Copy the files to this machine, or let a server of ranges give them"
+    ]
+
+
+@pytest.mark.parametrize(("knows_ranges", "kind"), [(False, Kind.REFUSED), (True, Kind.TRANSIENT)])
+def test_far_into_a_file_of_a_server_without_ranges_nothing_is_read(
+    knows_ranges: bool, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has known them before is asked again."""
+    monkeypatch.setattr(http_module, "MOST_SKIPPED", 1_000)
+
+    async def use(connection: Connection) -> tuple[Fault, bytes]:
+        if knows_ranges:
+            assert await read(connection, "body", 5_000, 10, "") == BODY[5_000:5_010]
+        server.trouble = lambda request: Trouble(whole=True)
+        assert await read(connection, "body", 1_000, 10, "") == BODY[1_000:1_010]
+        with pytest.raises(Fault) as caught:
+            await connection.read("body", 1_001, 10, "", lambda piece: pytest.fail("a byte"))
+        return caught.value, b""
+
+    with http_server() as server:
+        fault, _ = over(server, use)
+    assert fault.kind is kind
+    assert str(fault) == (
+        "HTTP 200: the server knows no ranges, and would send 1,001 bytes before the 10 that are wanted; "
+        "copy the file to this machine, or let a server of ranges give it"
+    )
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_file_that_may_not_be_read_is_not_called_missing(status: int) -> None:
+    with http_server() as server:
+        server.trouble = lambda request: Trouble(status=status)
+        with pytest.raises(StorageError) as caught:
+            Dataset.from_path("d", f"{server.url}a.jsonl")
+    assert f"{server.url}a.jsonl may not be read with these credentials: HTTP {status}: " in str(caught.value)
+    assert str(caught.value).endswith("; say who asks by storage_options, such as {'headers': {'Authorization': 'Bearer ...'}}")
 
 
 def test_the_whole_file_of_another_version_is_changed() -> None:

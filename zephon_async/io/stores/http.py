@@ -9,20 +9,21 @@ A URL is sent as it is written. Only what cannot stand in one is quoted: spaces,
 
 The tag is the server's ETag, else its Last-Modified. A strong ETag goes along as `If-Match`; what comes is compared with the tag in
 any case, for servers may ignore that, and weak ones cannot be used so. A server without ranges sends the whole file, of which all
-is dropped but what was asked for.
+is dropped but what was asked for; it is named in the log, once, and further into a file than `MOST_SKIPPED` nothing is read so.
 """
 
 import asyncio
 import inspect
+import logging
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from zephon_async.errors import RecipeError
-from zephon_async.io.stores.connection import Connection, Fault, Kind, Object
+from zephon_async.io.stores.connection import Connection, Fault, Kind, Object, shown
 from zephon_async.io.stores.faults import fault_of, fault_of_status
 from zephon_async.io.stores.file_systems import check_options, file_system_class
 
@@ -36,7 +37,9 @@ _RANGE = re.compile(r"bytes\s+(?:(\d+)-(\d+)|\*)/(\d+|\*)", re.IGNORECASE)
 _IS_DATE = re.compile(r"[A-Z][a-z]{2,8}, ")
 _TRY_TO_GET = {400, 403, 405, 406, 501}  # answers to HEAD of servers, and of signed URLs, that know no HEAD
 CONNECT_S, SILENCE_S = 30.0, 60.0
+MOST_SKIPPED = 64 << 20
 _ERROR_BYTES = 1_000
+_log = logging.getLogger("zephon_async")
 
 
 class HttpScheme:
@@ -79,10 +82,13 @@ class HttpConnection:
     """One web server."""
 
     streams = True
+    forbidden = "; say who asks by storage_options, such as {'headers': {'Authorization': 'Bearer ...'}}"
 
     def __init__(self, root: str, session: "ClientSession", options: dict[str, Any], as_is: bool) -> None:
         """options: of each request. as_is: keys are quoted already, in full."""
         from yarl import URL
+
+        self._has_ranges = False  # as far as is known
 
         self._url: Callable[[str], URL] = partial(URL, encoded=True)
         self._root, self._session, self._options, self._as_is = str(URL(root)), session, options, as_is
@@ -129,6 +135,7 @@ class HttpConnection:
                 raise await self._refusal(answer)
             self._compare(answer, tag)
             skip, given, fault = _before(answer, offset, length), 0, None
+            self._bear(answer, skip, length)
             while given < length and fault is None:
                 piece, fault = await _next(answer)
                 dropped = min(skip, len(piece))
@@ -140,6 +147,18 @@ class HttpConnection:
             answer.close()  # unless the body has ended, the rest of it is not wanted
         if fault is not None and given < length:
             raise Fault(Kind.TRANSIENT, f"the body ended after {given:,} of {length:,} bytes{fault}")
+
+    def _bear(self, answer: "ClientResponse", skip: int, length: int) -> None:
+        """Raises where too much would come before what was asked for."""
+        self._has_ranges = self._has_ranges or answer.status == 206
+        if answer.status == 206 or _length(answer) == length:
+            return
+        if skip > MOST_SKIPPED:
+            kind = Kind.TRANSIENT if self._has_ranges else Kind.REFUSED  # some between here and the server forget it at times
+            said = f"and would send {skip:,} bytes before the {length:,} that are wanted; copy the file to this machine"
+            raise Fault(kind, f"the server knows no ranges, {said}, or let a server of ranges give it", status=answer.status)
+        if not self._has_ranges:
+            _tell_of_wholes(shown(self._root))
 
     async def close(self) -> None:
         await self._session.close()
@@ -165,6 +184,8 @@ class HttpConnection:
     async def _refusal(self, answer: "ClientResponse") -> Fault:
         """The fault of an answer that is not what was asked for, with what its body says."""
         said = answer.reason or ""
+        if answer.status in (401, 403):
+            said = f"{said}{self.forbidden}"
         if "Location" in answer.headers:
             said = f"{said}, go to {answer.headers['Location']}"
         with suppress(Exception):
@@ -172,6 +193,15 @@ class HttpConnection:
                 said = f"{said}: {' '.join(body.decode(errors='replace').split())}"
         answer.close()
         return fault_of_status(answer.status, said, answer.headers)
+
+
+@lru_cache(maxsize=1_000)  # of servers, each of which is told of once
+def _tell_of_wholes(root: str) -> None:
+    _log.warning(
+        "%s knows no ranges: it sends each file from its start for every part that is read. Copy the files to this machine, "
+        "or let a server of ranges give them",
+        root,
+    )
 
 
 def _before(answer: "ClientResponse", offset: int, length: int) -> int:

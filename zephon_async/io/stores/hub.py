@@ -120,6 +120,8 @@ SCHEME = HubScheme()
 class HubConnection(HttpConnection):
     """One repository."""
 
+    forbidden = ""  # see `_advice`
+
     def __init__(self, endpoint: str, repository: Repository, session: "ClientSession", token: str) -> None:
         options = {"headers": {"Authorization": f"Bearer {token}"}} if token else {}
         super().__init__(f"{endpoint}/", session, options, as_is=True)
