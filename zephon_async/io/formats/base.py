@@ -7,6 +7,7 @@ keeps no state: what stays open between row blocks is in the `Pool` that the dec
 Threads: formats and decoders are values; any thread may call them at any time.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -27,6 +28,7 @@ from zephon_async.io.stores import Source, Store
 
 Measure: TypeAlias = Literal["rows", "bytes"]
 MOST_ROWS = 4096  # of a row block, where rows are counted
+_ABSURD = re.compile(r"of size \d{14,} failed")  # what a broken shard asks for; less than that a machine may lack
 
 
 class UnitSpan(NamedTuple):
@@ -230,8 +232,10 @@ def reading(source: Source, form: str) -> Iterator[None]:
     """Turn what Arrow says of a broken shard into a `ShardError` that names it."""
     try:
         yield
-    except MemoryError:
-        raise  # Arrow's is one of its own too
+    except MemoryError as error:  # Arrow's is one of its own too
+        if not _ABSURD.search(str(error)):
+            raise
+        raise ShardError(f"{source.where}: cannot be read as {form}: it is broken: {error}") from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         of_system = isinstance(error, OSError) and error.errno is not None  # Arrow says OSError of broken bytes too
         kind = StorageError if of_system else ShardError
