@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.whole import schema_of, whole
 from zephon_async import Dataset
-from zephon_async.errors import DatasetError
+from zephon_async.errors import DatasetError, MissingError
 from zephon_async.io.formats.arrow_folders import pick
 
 WRITTEN = Path(__file__).parent.parent / "written/hf_arrow"
@@ -178,11 +177,15 @@ STATES = st.recursive(
 def test_any_index_gives_files_that_are_there_or_is_refused(indexes: dict[str, Any]) -> None:
     def read(name: str) -> bytes:
         if name not in indexes:
-            raise DatasetError("there is no such file")
+            raise MissingError("there is no such file")
         return json.dumps(indexes[name]).encode()
 
     files = ["a.arrow", "b-train.arrow", "x/a.arrow"]
-    with suppress(DatasetError):
+    try:
         picked = pick([*files, *(name for name in indexes if name.endswith("state.json"))], read)
+    except DatasetError as error:
+        assert indexes and any(name in str(error) for name in indexes), "without an index all is data"  # noqa: PT017, PT018
+    else:
         assert len(picked) == len(set(picked))
         assert set(picked) <= set(files)
+        assert picked or indexes

@@ -5,7 +5,6 @@ import shutil
 import struct
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path
@@ -457,5 +456,8 @@ def test_mutated_files_give_rows_or_our_errors(
         file = made["shards"][0]["zip_data"] or made["shards"][0]["raw_data"]
         file.update(bytes=len(body), hashes={})
         (copy / "index.json").write_text(json.dumps(made))
-    with suppress(DatasetError):
+    try:
         whole(Dataset.from_path("d", copy).with_sizes(block_bytes=300))
+    except DatasetError as error:
+        assert str(error).startswith("dataset 'd'")  # noqa: PT017
+        assert name in str(error) or "index.json" in str(error)  # noqa: PT017

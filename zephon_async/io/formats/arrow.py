@@ -193,6 +193,7 @@ class _OpenBatch:
             included_fields=[schema.get_field_index(name) for name in self.names], use_threads=False
         )
         self.batch = pyarrow.ipc.open_stream(_Parts(source, parts), options=options).read_next_batch()
+        self.batch.validate()  # it costs nothing; of one whose buffers are too short Arrow would read what lies behind them
         self.nbytes = sum(end - begin for begin, end in parts) + self.batch.nbytes
 
 
