@@ -8,7 +8,9 @@ import pyarrow as pa
 import pytest
 
 from zephon_async.errors import RecipeError
+from zephon_async.io import Access
 from zephon_async.io.storage_options import CacheOptions, StorageOptions
+from zephon_async.io.transfer import Patience
 
 HOME_CACHE = Path("~/.cache/zephon").expanduser()
 
@@ -26,11 +28,19 @@ def test_nothing_given() -> None:
         ),
         download_retry=12,
         download_timeout_s=180,
+        download_hedges=True,
         metadata_cache_entries=256,
         arrow_cpu_threads=None,
         arrow_io_threads=None,
     )
     assert StorageOptions.of({"cache": {}, "arrow": {}}) == StorageOptions()
+
+
+def test_what_is_said_of_patience_is_what_storage_is_read_with() -> None:
+    with Access(StorageOptions.of({"download_retry": 3, "download_timeout": 2.5, "download_hedges": False})) as access:
+        assert access._patience == Patience(attempts=3, timeout_s=2.5, hedges=False)
+    with Access() as access:
+        assert access._patience == Patience()
 
 
 def test_what_the_issue_says() -> None:
@@ -47,7 +57,8 @@ OF_CACHE = {
     "min_slack_bytes": 0,
     "max_slack_bytes": "1 MiB",
 }
-OTHERS = {"download_retry": 3, "download_timeout": 2.5, "metadata_cache_entries": 0, "arrow": {"cpu_threads": 2, "io_threads": 4}}
+OTHERS: dict[str, Any] = {"download_retry": 3, "download_timeout": 2.5, "download_hedges": False, "metadata_cache_entries": 0}
+OTHERS |= {"arrow": {"cpu_threads": 2, "io_threads": 4}}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +87,13 @@ def test_every_name_in_either_place(given: dict[str, Any]) -> None:
         max_slack_bytes=1 << 20,
     )
     assert StorageOptions.of(given) == StorageOptions(
-        of_cache, download_retry=3, download_timeout_s=2.5, metadata_cache_entries=0, arrow_cpu_threads=2, arrow_io_threads=4
+        of_cache,
+        download_retry=3,
+        download_timeout_s=2.5,
+        download_hedges=False,
+        metadata_cache_entries=0,
+        arrow_cpu_threads=2,
+        arrow_io_threads=4,
     )
 
 
@@ -111,6 +128,7 @@ def test_every_name_in_either_place(given: dict[str, Any]) -> None:
         ({"root": b"/scratch"}, "root is b'/scratch': it must be the path of a folder"),
         ({"root": "s3://bucket/cache"}, "root is 's3://bucket/cache': the cache needs a folder on a local disk"),
         ({"root": "~nobody-of-that-name/x"}, "root is '~nobody-of-that-name/x': there is no such home folder"),
+        ({"download_hedges": "no"}, "download_hedges is 'no': it must be True or False"),
         ({"download_retry": 0}, "download_retry is 0: it must be a whole number of at least 1"),
         ({"download_retry": "3"}, "download_retry is '3': it must be a whole number"),
         ({"download_timeout": 0}, "download_timeout is 0: it must be a number of seconds above 0"),

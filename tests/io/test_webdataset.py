@@ -266,6 +266,10 @@ def test_rows_that_are_bad(tmp_path: Path) -> None:
         ("9.npy", b"no array"),
     ]
     found = read(tmp_path, files)
+    dataset = Dataset.from_path("d", tmp_path)
+    block = Reader([dataset], schema_of(dataset), ones).read(0, 0, 0)
+    told = {row: error.start for row, error in block.bad.items()}  # type: ignore[attr-defined]
+    assert told == {row: b"%d" % (row + 1) for row in range(5)}
     where = "dataset 'd', shard 'a.tar', sample"
     assert found.bad == [
         f"{where} '1' (byte 0): has two files 'txt'",

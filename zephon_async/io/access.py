@@ -91,7 +91,7 @@ class Access:
         Raises `RecipeError` where the cache that is asked for cannot be.
         """
         options = options or StorageOptions()
-        self._patience = Patience(options.download_retry, options.download_timeout_s)
+        self._patience = Patience(options.download_retry, options.download_timeout_s, options.download_hedges)
         self._memory = _Memory(memory_bytes if options.metadata_cache_entries else 0)
         self._cache = opened(options.cache)
         options.size_pools()

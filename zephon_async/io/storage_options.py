@@ -80,6 +80,7 @@ class StorageOptions:
     download_retry: attempts in a row in which nothing comes, until it is an error.
     download_timeout_s (also `download_timeout`): seconds of such attempts and the pauses between them; one of them takes a third of
         that at most.
+    download_hedges: whether reads that take much longer than others are made a second time beside themselves.
     metadata_cache_entries: 0: Parquet footers and the like are not kept in memory. Else as many are as have room in the budget.
     arrow_cpu_threads, arrow_io_threads (`arrow.cpu_threads`, or {"arrow": {"cpu_threads": ...}}): sizes of pyarrow's pools, which
         are of the whole process; None leaves them as they are.
@@ -88,6 +89,7 @@ class StorageOptions:
     cache: CacheOptions = field(default_factory=CacheOptions)
     download_retry: int = 12
     download_timeout_s: float = 180.0
+    download_hedges: bool = True
     metadata_cache_entries: int = 256
     arrow_cpu_threads: int | None = None
     arrow_io_threads: int | None = None
@@ -95,6 +97,7 @@ class StorageOptions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "download_retry", whole("download_retry", self.download_retry, 1))
         object.__setattr__(self, "metadata_cache_entries", whole("metadata_cache_entries", self.metadata_cache_entries, 0))
+        flag("download_hedges", self.download_hedges)
         for name in ("arrow_cpu_threads", "arrow_io_threads"):
             object.__setattr__(self, name, whole_or_none(name.replace("_", ".", 1), getattr(self, name)))
         seconds = self.download_timeout_s

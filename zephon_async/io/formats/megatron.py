@@ -42,6 +42,8 @@ from zephon_async.io.stores import Source
 _MAGIC = b"MMIDIDX\0\0"
 _HEAD = struct.Struct("<9sQBQQ")
 _TYPES = dict(enumerate(("u1", "i1", "<i2", "<i4", "<i8", "<f8", "<f4", "<u2"), 1))
+_SECTIONS = {"lengths": "<i4", "starts": "<i8", "documents": "<i8", "modes": "i1"}
+"""Of sequences: tokens, first byte, mode; of documents: the first sequence."""
 _Ints: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -53,12 +55,12 @@ class _Head(NamedTuple):
     documents: int
     modes: bool
 
-    def part(self, source: Source, dtype: str, first: int, count: int) -> npt.NDArray[Any]:
-        """Some numbers of the index: "<i4" of sequences' lengths, "<i8" of their first bytes, "<q" of documents, "i1" of modes."""
-        places = {"<i4": 0, "<i8": 4 * self.sequences, "<q": 12 * self.sequences}
-        at = places.get(dtype, 12 * self.sequences + 8 * (self.documents + 1))
-        width = np.dtype(dtype).itemsize
-        return np.frombuffer(source.read(_HEAD.size + at + first * width, count * width), dtype)
+    def part(self, source: Source, section: str, first: int, count: int) -> npt.NDArray[Any]:
+        """Some numbers of a section of the index."""
+        behind = {"lengths": 0, "starts": 4 * self.sequences, "documents": 12 * self.sequences}
+        at = behind.get(section, 12 * self.sequences + 8 * (self.documents + 1))
+        dtype = np.dtype(_SECTIONS[section])
+        return np.frombuffer(source.read(_HEAD.size + at + first * dtype.itemsize, count * dtype.itemsize), dtype)
 
     @property
     def schema(self) -> pa.Schema:
@@ -107,13 +109,13 @@ class _Documents:
     def __init__(self, source: Source, unit: Any) -> None:
         index, self.head = _index(source)
         first, count = int(unit["first"]), int(unit["length"])
-        self.sequences: _Ints = self.head.part(index, "<q", first, count + 1)
+        self.sequences: _Ints = self.head.part(index, "documents", first, count + 1)
         begin, end = int(self.sequences[0]), int(self.sequences[-1])
         if begin < 0 or end > self.head.sequences or (self.sequences[1:] < self.sequences[:-1]).any():  # differences could overflow
             raise _misfit(source, f"documents {first:,} to {first + count:,} do not lie in it one behind the other")
         before = min(begin, 1)  # the sequence before, so that none is missed between two units
-        lengths = self.head.part(index, "<i4", begin - before, end - begin + before)
-        starts: _Ints = self.head.part(index, "<i8", begin - before, end - begin + before)
+        lengths = self.head.part(index, "lengths", begin - before, end - begin + before)
+        starts: _Ints = self.head.part(index, "starts", begin - before, end - begin + before)
         stops = starts + lengths * np.int64(self.head.dtype.itemsize)
         ordered = (lengths >= 0).all() and (starts[1:] == stops[:-1]).all() and (before or not end or starts[0] == 0)
         if not ordered or (len(stops) and not 0 <= int(starts[0]) <= int(stops[-1]) <= source.size):
@@ -121,7 +123,7 @@ class _Documents:
         bytes_of: _Ints = np.concatenate((starts[:1], stops)).astype(np.int64) if len(stops) else np.zeros(1, np.int64)
         self.edges: _Ints = bytes_of[self.sequences - begin + before]
         self.lengths = lengths[before:]
-        self.modes = self.head.part(index, "i1", begin, end - begin) if self.head.modes else None
+        self.modes = self.head.part(index, "modes", begin, end - begin) if self.head.modes else None
         self.nbytes = 16 * (count + 1) + 5 * len(self.lengths)
 
     def columns(self, body: bytes | None, start: int, begin: int, rows: int) -> dict[str, pa.Array]:
@@ -159,12 +161,12 @@ class MegatronFormat(Format):
     def units(self, source: Source, measure: Measure, unit_bytes: int, block_bytes: int) -> Sequence[UnitSpan]:
         index, head = _index(source)
         sequences, documents = head.sequences, head.documents
-        ends = head.part(index, "<q", documents, 1)
+        ends = head.part(index, "documents", documents, 1)
         if (named := int(ends[0])) != sequences:
             raise _misfit(source, f"{sequences:,} sequences are in it, and {named:,} of them in documents")
         tokens = 0
         if sequences:
-            last = head.part(index, "<i8", sequences - 1, 1)[0], head.part(index, "<i4", sequences - 1, 1)[0]
+            last = head.part(index, "starts", sequences - 1, 1)[0], head.part(index, "lengths", sequences - 1, 1)[0]
             tokens = int(last[0]) + int(last[1]) * head.dtype.itemsize
         if tokens != source.size:
             raise _misfit(source, f"has {source.size:,} bytes, and {tokens:,}")

@@ -39,6 +39,7 @@ from zephon_async.io.stores import Source
 
 COUNTED_BYTES = 64 << 20
 _PASSED = 4  # row blocks on the way to others that are decoded
+_START_BYTES = 200
 
 
 def _codec(source: Source) -> Codec | None:
@@ -172,7 +173,8 @@ class WebDatasetDecoder:
         made, misfits = conform(columns, rows, self._schema)
         for row, reason in misfits.items():
             bad.setdefault(row, reason)
-        return Decoded(block, made, np.array(samples.starts, np.int64), bad, last)
+        starts = {row: samples.keys[row][:_START_BYTES] for row in bad}  # a sample begins with the name of its first file
+        return Decoded(block, made, np.array(samples.starts, np.int64), bad, last, starts)
 
     def ranges(self, source: Source, unit: Any, blocks: range) -> Sequence[tuple[int, int]]:
         return [(int(unit["start"]), int(unit["stop"]))]
