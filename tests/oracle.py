@@ -198,6 +198,42 @@ class Groups(Accumulator):
         return [Row(tuple(pieces), sum(row.length for row in rows))] if rows else []
 
 
+class Mixture(Accumulator):
+    """Documents by windows of n tokens, counted for each dataset by its share; at most `buffer` tokens wait.
+
+    The middle of a document, and so its window, is given by the tokens of its dataset that came before; these are counted on over
+    a flush. A document goes out when every dataset has filled the windows before its own, by window and arrival, or as the oldest
+    where too much waits.
+    """
+
+    needs_flush = True
+
+    def __init__(self, n: int, buffer: int, weights: Sequence[int]) -> None:
+        super().__init__(n)
+        self.buffer, self.shares = buffer, [Fraction(weight, sum(weights)) for weight in weights]
+        self.tokens = [0] * len(weights)
+        self.windows: list[int] = []  # of those held
+
+    def push(self, row: Row) -> list[Row]:
+        d = row.origin.dataset
+        self.held.append(row)
+        self.windows.append(floor((self.tokens[d] + Fraction(row.length, 2)) / self.shares[d] / self.n))
+        self.tokens[d] += row.length
+        filled = min(floor(tokens / share / self.n) for tokens, share in zip(self.tokens, self.shares, strict=True))
+        due = sorted((window, i) for i, window in enumerate(self.windows) if window <= filled)
+        out = [self.held[i] for _, i in due]
+        for i in sorted((i for _, i in due), reverse=True):
+            del self.held[i], self.windows[i]
+        while sum(row.length for row in self.held) > self.buffer:
+            out.append(self.held.pop(0))
+            del self.windows[0]
+        return out
+
+    def flush(self) -> list[Row]:
+        self.windows = []
+        return super().flush()
+
+
 class Serial(NamedTuple):
     """An accumulator, made anew for every lane by its number."""
 
@@ -214,6 +250,10 @@ def wrap(n: int) -> Serial:
 
 def window(n: int, seed: int) -> Serial:
     return Serial(lambda lane: Window(n, seed, lane))
+
+
+def mixture(n: int, buffer: int, weights: Sequence[int]) -> Serial:
+    return Serial(lambda lane: Mixture(n, buffer, weights))
 
 
 def groups(n: int) -> Serial:

@@ -113,7 +113,7 @@ class Recipe:
             return [oracle.Row(origin, self.documents[name][firsts[name][origin.unit] + origin.row])]
 
         chain: list[oracle.Stage] = [document]
-        chain += [ORACLE[name](n, self.seed) for name, n in self.chain]
+        chain += [ORACLE[name](n, self) for name, n in self.chain]
         found = told.steps(chain, self.rows, self.microbatches, steps)
         return [[[_told(row, firsts, names) for row in batch if row is not None] for batch in step] for step in found]
 
@@ -186,6 +186,7 @@ ADD: dict[str, Callable[[Pipeline, int, bool, int], object]] = {
     "odd": lambda p, n, packed, seed: p.filter(_odd),
     "fan": _add_fan,
     "groups": _add_groups,
+    "mix": lambda p, n, packed, seed: p.ensure_mixture(window_tokens=3 * n, buffer_tokens=4 * n),
 }
 
 
@@ -210,12 +211,19 @@ class _Groups(oracle.Groups):
         return [oracle.Row(row.origin, sum((r.payload for r in held), ())) for row in super().flush()]
 
 
-ORACLE: dict[str, Callable[[int, int], oracle.Stage]] = {
-    "wrap": lambda n, seed: oracle.wrap(n),
-    "window": lambda n, seed: oracle.window(n, seed),
-    "odd": lambda n, seed: _oracle_odd,
-    "fan": lambda n, seed: _oracle_fan,
-    "groups": lambda n, seed: oracle.Serial(lambda lane: _Groups(n)),
+def _oracle_mix(n: int, recipe: Recipe) -> oracle.Stage:
+    names = sorted(recipe.weights, key=str.encode)
+    weights = oracle.whole_weights([oracle.Dataset(name, (), recipe.weights[name]) for name in names])
+    return oracle.mixture(3 * n, 4 * n, weights)
+
+
+ORACLE: dict[str, Callable[[int, Recipe], oracle.Stage]] = {
+    "wrap": lambda n, recipe: oracle.wrap(n),
+    "window": lambda n, recipe: oracle.window(n, recipe.seed),
+    "odd": lambda n, recipe: _oracle_odd,
+    "fan": lambda n, recipe: _oracle_fan,
+    "groups": lambda n, recipe: oracle.Serial(lambda lane: _Groups(n)),
+    "mix": _oracle_mix,
 }
 
 CHAINS: Sequence[tuple[Step, ...]] = (
@@ -227,6 +235,9 @@ CHAINS: Sequence[tuple[Step, ...]] = (
     (("window", 4), ("odd", 0), ("fan", 1), ("wrap", 9)),
     (("groups", 3), ("wrap", 8)),
     (("groups", 4), ("window", 3)),
+    (("mix", 9),),
+    (("fan", 2), ("mix", 5), ("wrap", 8)),
+    (("mix", 12), ("odd", 0), ("mix", 3), ("window", 3)),
     (("odd", 0),),
     (("fan", 1), ("odd", 0)),
     (),

@@ -41,6 +41,7 @@ from zephon_async.operators import (
     TOKENIZER_FILES,
     Accumulate,
     DecodeText,
+    EnsureMixture,
     Filter,
     FlatMap,
     Map,
@@ -53,7 +54,7 @@ from zephon_async.operators import (
 )
 from zephon_async.options import Options
 from zephon_async.starting import Started, start
-from zephon_async.work import WorkSource
+from zephon_async.work import WorkSource, target_of
 
 
 @checks_call
@@ -155,6 +156,12 @@ class Pipeline:
                 return self._add(Tokenize, **(settings | named))
             except RecipeError as error:
                 raise RecipeError(str(error).replace(path, given)) from error.__cause__
+
+    @checks_call
+    def ensure_mixture(self, *, target: Any = None, **settings: Any) -> Self:
+        """Reorder documents so that the tokens of every window are mixed as `target` says: a weight for each dataset by name, by
+        default the source's. See `operators.EnsureMixture`."""
+        return self._add(EnsureMixture, target_of(self._source, target), **settings)
 
     @checks_call
     def pack_flat(self, max_length: int, **settings: Any) -> Self:

@@ -69,7 +69,7 @@ class Origins:
 
     @staticmethod
     def concat(several: Sequence["Origins"]) -> "Origins":
-        segments = np.concatenate([o.segments for o in several]) if several else np.empty(0, ORIGIN)
+        segments = np.concatenate([o.segments for o in several], dtype=ORIGIN) if several else np.empty(0, ORIGIN)
         if all(o.offsets is None for o in several):
             return Origins(segments)
         lengths = np.concatenate([np.diff(o.bounds()) for o in several])

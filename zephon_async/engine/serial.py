@@ -9,14 +9,14 @@ Threads: a `Serial` belongs to one lane and is run by one worker at a time.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from zephon_async.engine.blame import blamed
 from zephon_async.engine.gather import Policy, what_is_wrong
 from zephon_async.engine.limit import Limit, brought, counted, told
 from zephon_async.errors import BadRecord
 from zephon_async.lanes import Cursor, Edge, Mark
-from zephon_async.operators import Accumulator, Operator, RecordFailed, Tally
+from zephon_async.operators import Accumulator, Carrying, Operator, RecordFailed, Tally
 from zephon_async.records import End, Marks, Parcel, Records, Skipped, between
 from zephon_async.runners import deliverable
 
@@ -83,6 +83,8 @@ class _Slot:
     def __init__(self, i: int, operator: Operator, lane: int, cursor: Cursor, policy: Policy) -> None:
         self.i, self.operator, self.lane, self.policy = i, operator, lane, policy
         self.accumulator: Accumulator = operator.accumulator(lane, cursor.first[i])
+        if operator.carries:
+            cast(Carrying, self.accumulator).carry(cursor.carried[i])
         self.base = self.count = cursor.taken[i]  # its input rows are counted from here
         self.skip = cursor.skips[i]  # tokens of the next row to leave out
         self.left, self.drop = cursor.rows[i], cursor.outputs[i]  # rows to drop before it, outputs to drop after it
@@ -141,7 +143,8 @@ class _Slot:
                 return None
         except BaseException as error:
             return self._fail(error, f"lane {self.lane}", given)
-        given.marks.append((self.i, [Mark(self.accumulator.given, self.count, 0)]))
+        carried = cast(Carrying, self.accumulator).carried if self.operator.carries else ()
+        given.marks.append((self.i, [Mark(self.accumulator.given, self.count, 0, carried)]))
         return None
 
     def _check(self, method: str, out: Records | None) -> None:

@@ -31,6 +31,7 @@ class Cursor:
     of that row to leave out, and the outputs to drop before the next stateless stage.
     rows: per stateless stage (one more than accumulators) the rows to drop after it.
     bad: per stateless stage, with the accumulator behind it, bad records left out before its place.
+    carried: per accumulator, a few whole numbers that outlive its flushes (see `Mark`).
     """
 
     draw: Coordinates | None
@@ -41,12 +42,13 @@ class Cursor:
     rows: tuple[int, ...]
     out: int = 0
     bad: tuple[BadCounts, ...] = ()
+    carried: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
     def start(cls, accumulators: int) -> "Cursor":
         """The beginning of a lane."""
         none = (0,) * accumulators
-        return cls(None, none, none, none, none, (*none, 0), bad=((),) * (accumulators + 1))
+        return cls(None, none, none, none, none, (*none, 0), bad=((),) * (accumulators + 1), carried=((),) * accumulators)
 
 
 class Edge(NamedTuple, Generic[Position]):
@@ -60,11 +62,12 @@ class Edge(NamedTuple, Generic[Position]):
 
 
 class Mark(NamedTuple):
-    """From output `number` on, A[i] can be restarted at its input row `row`, `skip` tokens of it left out."""
+    """From output `number` on, A[i] can be restarted at its input row `row`, `skip` tokens left out, told what it `carried`."""
 
     number: int
     row: int
     skip: int
+    carried: tuple[int, ...] = ()
 
 
 class Trail:
@@ -81,7 +84,7 @@ class Trail:
         positions = (cursor.draw, *(cursor.first[i] + cursor.outputs[i] for i in range(k)))
         edges = zip(counts, positions, cursor.rows, cursor.bad, strict=True)
         self._edges: list[list[Edge[Any]]] = [[Edge(*edge)] for edge in edges]
-        self._marks = [[Mark(cursor.first[i], cursor.taken[i], cursor.skips[i])] for i in range(k)]
+        self._marks = [[Mark(cursor.first[i], cursor.taken[i], cursor.skips[i], cursor.carried[i])] for i in range(k)]
 
     def edge(self, i: int, edge: Edge[Any]) -> None:
         """Behind what has come out of S[i] so far. To be told in the order of rows."""
@@ -96,6 +99,7 @@ class Trail:
         k = len(self._marks)
         first, taken, skips, outputs, rows = [0] * k, [0] * k, [0] * k, [0] * k, [0] * (k + 1)
         bad: list[BadCounts] = [()] * (k + 1)
+        carried: list[tuple[int, ...]] = [()] * k
         wanted = out
         for i in reversed(range(k)):
             edge = _last(self._edges[i + 1], wanted)
@@ -103,13 +107,13 @@ class Trail:
             if i + 1 in self._passing:
                 rows[i + 1], position = 0, position + rows[i + 1]
             mark = _last(self._marks[i], position)
-            first[i], taken[i], skips[i] = mark
+            first[i], taken[i], skips[i], carried[i] = mark
             outputs[i] = position - mark.number
             wanted = mark.row
         edge = _last(self._edges[0], wanted)
         rows[0], bad[0] = edge.left + wanted - edge.row, edge.bad
         numbers = (tuple(first), tuple(taken), tuple(skips), tuple(outputs), tuple(rows))
-        return Cursor(edge.position, *numbers, out, tuple(bad))
+        return Cursor(edge.position, *numbers, out, tuple(bad), tuple(carried))
 
 
 def _last(entries: list[Any], number: int) -> Any:

@@ -15,7 +15,7 @@ from zephon_async.lanes.cursor import Cursor
 from zephon_async.lanes.topology import Topology
 
 _MAGIC = b"ZEPH"
-_VERSION = 5
+_VERSION = 6
 
 PartialStep: TypeAlias = Literal["refuse", "uneven"]
 
@@ -203,18 +203,20 @@ def _pack_cursor(c: Cursor) -> list[Any]:
     if c.draw is not None:
         number, time, horizon, at = c.draw
         draw = [number, time, None if horizon is None else [_pack(h) for h in horizon], [[*a[:3], _pack(a[3]), a[4]] for a in at]]
-    return [draw, c.first, c.taken, c.skips, c.outputs, c.rows, c.bad, c.out]
+    carried = [[_pack(n) for n in numbers] for numbers in c.carried]
+    return [draw, c.first, c.taken, c.skips, c.outputs, c.rows, carried, c.bad, c.out]
 
 
 def _unpack_cursor(packed: Sequence[Any]) -> Cursor:
-    draw, *numbers, bad, out = packed
+    draw, *numbers, carried, bad, out = packed
     if draw is not None:
         number, time, horizon, at = draw
         fraction = None if horizon is None else (_unpack(horizon[0]), _unpack(horizon[1]))
         draw = (number, time, fraction, tuple((e, p, r, _unpack(s), n) for e, p, r, s, n in at))
     first, taken, skips, outputs, rows = (tuple(n) for n in numbers)
     counts = tuple(tuple((d, drawn, n) for d, drawn, n in stage) for stage in bad)
-    return Cursor(draw, first, taken, skips, outputs, rows, out, counts)
+    kept = tuple(tuple(_unpack(n) for n in of_one) for of_one in carried)
+    return Cursor(draw, first, taken, skips, outputs, rows, out, counts, kept)
 
 
 def _pack(n: int) -> int | bytes:

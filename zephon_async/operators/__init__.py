@@ -1,8 +1,9 @@
 """The steps of a pipeline: one file each. `base` says what an operator promises."""
 
 from zephon_async.operators.accumulate import Accumulate
-from zephon_async.operators.base import KINDS, Accumulator, Columns, Operator, RecordFailed, Tally
+from zephon_async.operators.base import KINDS, Accumulator, Carrying, Columns, Operator, RecordFailed, Tally
 from zephon_async.operators.decode_text import DecodeText
+from zephon_async.operators.ensure_mixture import EnsureMixture
 from zephon_async.operators.filter import Filter
 from zephon_async.operators.flat_map import FlatMap
 from zephon_async.operators.functions import Fingerprint, fingerprint, is_interrupt
@@ -18,8 +19,10 @@ __all__ = [
     "TOKENIZER_FILES",
     "Accumulate",
     "Accumulator",
+    "Carrying",
     "Columns",
     "DecodeText",
+    "EnsureMixture",
     "Filter",
     "Fingerprint",
     "FlatMap",

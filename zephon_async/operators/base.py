@@ -9,7 +9,7 @@ once, so it keeps nothing between calls but what is thread-local, and it may be 
 The serial half is an `Accumulator`: one per lane, called by one thread at a time, which sees every record of its lane in order.
 It has no `get_state`: it is restarted from *marks* (see `Marks`), and any randomness of it is keyed by output numbers. One that
 can give no marks says `needs_flush` and is flushed at the end of every segment instead. After `flush` it must equal a new one
-that is told the number of its next output.
+that is told the number of its next output (and what it carries over the flush, see `Carrying`).
 
 `tally` collects what was left out or made up, by name (`documents_dropped`, `tokens_dropped`, `padding_tokens`, ...).
 """
@@ -66,6 +66,17 @@ class Accumulator(Protocol):
         """Give out all that is held. Afterwards this equals a new accumulator told `given`, also where it raises `RecordFailed`."""
 
 
+class Carrying(Accumulator, Protocol):
+    """An accumulator of which a few whole numbers outlive a flush. They go into checkpoints, so they must not grow with the run."""
+
+    @property
+    def carried(self) -> tuple[int, ...]:
+        """The numbers; asked for behind a flush."""
+
+    def carry(self, carried: tuple[int, ...]) -> None:
+        """Told to a new one before its first row, which then equals the one that was flushed. Nothing at the start of a run."""
+
+
 class Operator:
     """A step of the pipeline. Subclass it and override `apply`, or `accumulator`, or both."""
 
@@ -82,6 +93,8 @@ class Operator:
     """True where the accumulator can go on after a `RecordFailed`, see `Accumulator.push`; without it a bad record ends the run."""
     needs_flush: bool = False
     """True where the accumulator gives no marks."""
+    carries: bool = False
+    """True where the accumulator, which is flushed, is a `Carrying` one."""
     keeps_columns: bool = False
     """True where all columns go through as they are, so that what later operators require is asked of the datasets."""
     learns: bool = False

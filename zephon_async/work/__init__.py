@@ -2,7 +2,7 @@
 
 from zephon_async.work.base import Plan, Unit, WorkSource
 from zephon_async.work.estimation import TokenEstimation, measured
-from zephon_async.work.mixture import MixtureSpec, StaticMixtureWorkSource
+from zephon_async.work.mixture import MixtureSpec, StaticMixtureWorkSource, target_of
 from zephon_async.work.plan import DatasetPlan, LaneStream, sample_blocks
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "WorkSource",
     "measured",
     "sample_blocks",
+    "target_of",
 ]

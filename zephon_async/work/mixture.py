@@ -9,7 +9,7 @@ from zephon_async.checks import checks_call, flag, nearest, one_of, whole, whole
 from zephon_async.errors import RecipeError
 from zephon_async.io import Catalog, Dataset
 from zephon_async.lanes import OnExhausted, Rule
-from zephon_async.work.base import Plan, Unit
+from zephon_async.work.base import Plan, Unit, WorkSource
 from zephon_async.work.estimation import TokenEstimation
 from zephon_async.work.plan import DatasetPlan
 
@@ -146,6 +146,27 @@ class StaticMixtureWorkSource:
         plans = tuple(DatasetPlan(catalog, self.seed, self.shuffle, lanes) for catalog in catalogs)
         pairs = tuple(ratios.get(catalog.dataset, (1, 1)) for catalog in catalogs)
         return Plan(plans, self.weights, pairs, Rule(self.epochs, self.on_exhausted, self.max_repeats, turn=lanes))
+
+
+def target_of(source: WorkSource, target: MixtureSpec | Mapping[str, float | int | str] | None) -> dict[str, int]:
+    """Whole weights of the datasets of a source, in their order, of what was given as a target; None: the source's own."""
+    names = [dataset.name for dataset in source.datasets]
+    if target is None:
+        weights = getattr(source, "weights", None)
+        if weights is None:
+            raise RecipeError(f"ensure_mixture: {type(source).__name__} tells no weights: give target=")
+        return dict(zip(names, weights, strict=True))
+    spec = target if isinstance(target, MixtureSpec) else MixtureSpec(target)
+    if unknown := [name for name in spec.weights if name not in names]:
+        why = "is no dataset that the source draws from"
+        raise RecipeError(f"ensure_mixture: target names {unknown[0]!r}, which {why}; {nearest(unknown[0], names)}")
+    exact = spec.exact()
+    if missing := [name for name in names if name not in exact]:
+        raise RecipeError(
+            f"ensure_mixture: target gives {missing[0]!r} no share, but the source draws from it; give it one, or leave it out of "
+            "the source's mixture"
+        )
+    return exact
 
 
 def _datasets(given: Any) -> list[Dataset]:
