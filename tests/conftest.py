@@ -28,6 +28,7 @@ from zephon_async.engine.lane import Lane
 from zephon_async.runners import ThreadRunner
 
 pytest_plugins = ["tests.system.seaweed"]
+collect_ignore = ["test_torch_tensors.py"] if importlib.util.find_spec("torch") is None else []
 SETTLE_S = 2.0
 Load: TypeAlias = Callable[[str], ModuleType]
 

@@ -15,7 +15,21 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "zephon_async"
 LAYERS = (
     {"errors"},
-    {"records", "kinds", "nesting", "randomness", "checks", "options", "forks", "loops", "leftovers", "batch", "training"},
+    {
+        "records",
+        "kinds",
+        "nesting",
+        "randomness",
+        "checks",
+        "options",
+        "forks",
+        "loops",
+        "leftovers",
+        "batch",
+        "training",
+        "token_rows",
+        "tensors",
+    },
     {"lanes", "operators", "runners", "io"},
     {"work"},
     {"engine"},

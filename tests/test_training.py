@@ -272,6 +272,12 @@ def test_a_loss_mask_and_positions_of_ones_own() -> None:
         ({"exclude_fields": "labels"}, "exclude_fields is 'labels': it must be a list of names"),
         ({"rename_fields": ["labels"]}, "give a dict of a new name for each name"),
         ({"rename_fields": {"labels": 3}}, "give a dict of a new name for each name"),
+        ({"pin_memory": 1}, "pin_memory is 1: it must be True or False"),
+        ({"framework": "numpy", "pin_memory": True}, r"pin_memory=True\): that needs tensors of torch, with framework='numpy'"),
+        ({"framework": "numpy", "device": "cpu"}, r"device='cpu'\): that needs tensors of torch, with framework='numpy'"),
+        ({"dtype": None, "device": "cpu"}, r"device='cpu', dtype=None\): lists have no memory"),
+        ({"collate": 5}, r"collate=5\): give a function"),
+        ({"collate": len}, r"collate=...\): it gave int 9, wanted a dict of tensors by name"),
         ({"ignore_index": None}, "ignore_index is None: it must be a whole number"),
         ({"ignore_index": 1.5}, "ignore_index is 1.5"),
         ({"ignore_index": 1 << 63}, "ignore_index is 9223372036854775808: labels of 64 bits cannot hold it"),
@@ -302,7 +308,7 @@ def test_names_that_there_are_not() -> None:
     for name in ("label", "labels"):
         with pytest.raises(RecipeError, match=rf"to_training\(\) knows no '{name}'; did you mean 'return_labels'\?"):
             to_training(**{name: False})
-    with pytest.raises(RecipeError, match=r"to_training\(\) knows no 'x'; there are: dtype, eos_mask_loss"):
+    with pytest.raises(RecipeError, match=r"to_training\(\) knows no 'x'; there are: collate, device, dtype"):
         to_training(x=1)
     with pytest.raises(RecipeError, match="too many positional arguments; it takes labels_across_documents"):
         to_training(1)
