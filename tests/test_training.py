@@ -308,6 +308,8 @@ def test_names_that_there_are_not() -> None:
     for name in ("label", "labels"):
         with pytest.raises(RecipeError, match=rf"to_training\(\) knows no '{name}'; did you mean 'return_labels'\?"):
             to_training(**{name: False})
+    with pytest.raises(RecipeError, match=r"to_training\(\) knows no 'collate_fn'; did you mean 'collate'\?"):
+        to_training(collate_fn=dict)
     with pytest.raises(RecipeError, match=r"to_training\(\) knows no 'x'; there are: collate, device, dtype"):
         to_training(x=1)
     with pytest.raises(RecipeError, match="too many positional arguments; it takes labels_across_documents"):

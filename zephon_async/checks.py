@@ -32,6 +32,9 @@ _SAME = {
     **dict.fromkeys(("column", "text_column", "text_field", "text_key"), "field"),
     **dict.fromkeys(("max_len", "seq_len", "seq_length", "sequence_length", "block_size"), "max_length"),
     "label": "return_labels",
+    "max_buffer_size": "buffer_tokens",
+    "mixture": "target",
+    "collate_fn": "collate",
 }
 """What a setting is called elsewhere, and what it is called in the calls here that have it. A hint as well."""
 
@@ -72,7 +75,8 @@ def refuse_unknown(who: str, settings: Iterable[str], known: Iterable[str]) -> N
     names = tuple(known)
     for name in settings:
         if name not in names:
-            instead = f"here it is {_ELSEWHERE[name]}" if name in _ELSEWHERE else _same(name, names) or nearest(name, names)
+            elsewhere = f"here it is {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+            instead = _same(name, names) or elsewhere or nearest(name, names)
             raise RecipeError(f"{who}() knows no {name!r}; {instead}") from None
 
 

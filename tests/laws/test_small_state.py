@@ -16,7 +16,7 @@ CHAINS: dict[str, tuple[Step, ...]] = {
     "pack, window": (("wrap", 8), ("window", 5)),
     "window, filter, pack, window": (("window", 3), ("odd", 0), ("wrap", 8), ("window", 5)),
     "flushed": (("groups", 3), ("window", 4)),
-    "mixed": (("mix", 9), ("wrap", 8)),
+    "mixed": (("mix", 9), ("wrap", 20)),
 }
 
 

@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource
+from tests.recipes import Recipe, seen
+from zephon_async import Batch, Dataset, Pipeline, StaticMixtureWorkSource
 from zephon_async.errors import RecipeError
+from zephon_async.lanes import Cursor, RankState, Topology
 from zephon_async.operators.ensure_mixture import EnsureMixture
 from zephon_async.records import ORIGIN, Origins, Records
 
@@ -174,6 +178,33 @@ def test_a_pipeline_that_draws_rows_has_its_shares_of_tokens() -> None:
     assert statistics.counts["tokens_off_target"] > 1000
 
 
+def test_a_run_goes_on_at_any_microbatch_with_what_was_given_too_much_of() -> None:
+    """Segments end with documents that wait, so that what is made up later is told by the checkpoint alone."""
+    documents = {name: tuple((k,) * (1 + k * step % 11) for k in range(30)) for name, step in (("a", 5), ("b", 7), ("c", 3))}
+    chain = (("mix", 4), ("wrap", 8))
+    recipe = Recipe(documents, {"a": 3, "b": 2, "c": 1}, chain, unit="samples", lanes=2, rows=1, flush_every=9)
+    steps = 20
+    wanted = [tuple(one) for step in recipe.wanted(steps) for batch in step for one in batch]
+
+    def told(batches: list[Batch]) -> list[Any]:
+        return [tuple(one) for batch in batches for one in seen(batch)]
+
+    for stop in range(0, 2 * steps, 3):
+        with recipe.pipeline() as pipeline:
+            before = list(islice(pipeline, stop))
+            state = pipeline.checkpoint()
+        with recipe.pipeline().restore(state) as pipeline:
+            assert told([*before, *islice(pipeline, 2 * steps - stop)]) == wanted
+    assert any(any(numbers) for cursor in RankState.decode(state).cursors.values() for numbers in cursor.carried)
+
+
+def test_what_is_carried_may_be_longer_than_64_bits() -> None:
+    topology = Topology(1, 1, 1, 0)
+    cursor = replace(Cursor.start(2), carried=((), (0, 1 << 90)))
+    state = RankState(topology, 0, (), {0: cursor})
+    assert RankState.decode(state.encode()).cursors == {0: cursor}
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -181,6 +212,8 @@ def test_a_pipeline_that_draws_rows_has_its_shares_of_tokens() -> None:
         ({"buffer_tokens": 1.5}, "buffer_tokens is 1.5: it must be a whole number"),
         ({"on_overflow": "raise"}, "on_overflow is 'raise': it must be one of 'emit', 'drop'"),
         ({"windw_tokens": 5}, r"ensure_mixture\(\) knows no 'windw_tokens'; did you mean 'window_tokens'"),
+        ({"max_buffer_size": 5}, r"ensure_mixture\(\) knows no 'max_buffer_size'; did you mean 'buffer_tokens'"),
+        ({"mixture": {"a": 1}}, r"ensure_mixture\(\) knows no 'mixture'; did you mean 'target'"),
         ({"target": {"a": 1}}, "target gives 'b' no share, but the source draws from it"),
         ({"target": {"a": 1, "b": 0}}, "target gives 'b' no share, but the source draws from it"),
         (

@@ -9,10 +9,10 @@ far, and is off by at most half a document. Documents of the current window go o
 current window is the first one that some dataset has not filled, and when that one has, the waiting documents of the next go out,
 window by window, in order of arrival. So nothing is moved that need not be, and one dataset alone is left as it is.
 
-Where more than `buffer_tokens` would wait, the shares cannot be met: the oldest document that waits goes out ahead of its window
-(`documents_off_target` and `tokens_off_target` count them). At the end of a segment all that waits goes out in order of arrival
-(`documents_flushed`). Both keep their place on the time line, so the dataset gets less later; how far each one is ahead
-is what the accumulator carries over the flush, one whole number a dataset.
+Where more than `buffer_tokens` would wait, the shares cannot be met (a dataset has ended, or too little of it is drawn): the
+oldest document that waits goes out ahead of its window (`documents_off_target` and `tokens_off_target` count these). At the end of
+a segment all that waits goes out in order of arrival (`documents_flushed`). Both keep their place on the time line, so the dataset
+gets less later; how far each one is ahead is what the accumulator carries over the flush, one whole number a dataset.
 """
 
 from collections import deque
