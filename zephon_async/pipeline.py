@@ -48,6 +48,7 @@ from zephon_async.operators import (
     MapBatches,
     Operator,
     PackFlat,
+    PackSequences,
     Shuffle,
     Tokenize,
     fingerprint,
@@ -167,6 +168,11 @@ class Pipeline:
     def pack_flat(self, max_length: int, **settings: Any) -> Self:
         """Pack token documents into rows of `max_length` tokens. See `operators.PackFlat`."""
         return self._add(PackFlat, max_length, **settings)
+
+    @checks_call
+    def pack_sequences(self, max_length: int, **settings: Any) -> Self:
+        """Pack token documents into lists of documents of up to `max_length` tokens. See `operators.PackSequences`."""
+        return self._add(PackSequences, max_length, **settings)
 
     @checks_call
     def shuffle(self, buffer_size: int = 1024, *, seed: int | None = None) -> Self:

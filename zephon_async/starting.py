@@ -10,6 +10,7 @@ from zephon_async.engine import Deadly, Engine, Known, Policy, Spec, compile_cha
 from zephon_async.explain import explain
 from zephon_async.io import Access
 from zephon_async.isolation import IsolatedEngine
+from zephon_async.operators import Operator
 
 
 class Started(NamedTuple):
@@ -37,7 +38,7 @@ def start(spec: Spec, facts: Mapping[str, Any] | None, deadly: Deadly, begun: Be
 
 def start_here(spec: Spec, facts: Mapping[str, Any] | None, deadly: Deadly, begun: Begun = lambda access: None) -> Started:
     """`start`, in this process."""
-    operators = tuple(copy(each) if each.learns else each for each in spec.operators)  # `recall` is for this start alone
+    operators = tuple(copy(each) if _is_told(each) else each for each in spec.operators)  # what it is told is for this start alone
     spec = replace(spec, operators=operators)
     options, prepared = spec.options, prepare(spec, facts, begun)
     row_name, quarantine = prepared.reader.row_name, options.on_bad_record == "quarantine"
@@ -45,3 +46,7 @@ def start_here(spec: Spec, facts: Mapping[str, Any] | None, deadly: Deadly, begu
     chain = compile_chain(operators, spec.microbatch_size, options, prepared.budget.need.chunk_rows, policy)
     engine = Engine(options, chain, prepared.plan, prepared.reader, prepared.budget, prepared.access, prepared.users)
     return Started(prepared.known, engine, partial(explain, prepared, chain, options, spec.source))
+
+
+def _is_told(operator: Operator) -> bool:
+    return operator.learns or type(operator).told is not Operator.told

@@ -21,6 +21,8 @@ from zephon_async.operators.base import Accumulator, Carrying, Operator, RecordF
 from zephon_async.operators.ensure_mixture import EnsureMixture
 from zephon_async.operators.map_batches import MapBatches
 from zephon_async.operators.pack_flat import PackFlat
+from zephon_async.operators.pack_rules import RULES
+from zephon_async.operators.pack_sequences import PackSequences
 from zephon_async.operators.shuffle import Shuffle
 from zephon_async.records import ORIGIN, Origins, Records
 
@@ -53,8 +55,16 @@ def beside_the_first(columns: pa.RecordBatch) -> dict[str, Any]:
     return {"text": texts, "first": texts[:1] * len(texts)}
 
 
+packing: dict[str, st.SearchStrategy[Any]] = {
+    "algorithm": st.sampled_from(sorted(RULES)),
+    "on_long": st.sampled_from(["split", "truncate", "drop"]),
+    "num_bins": st.integers(1, 4),
+    "max_sequences_per_row": st.integers(1, 4),
+}
 OPERATORS: dict[str, st.SearchStrategy[Operator]] = {
     "pack_flat": st.builds(PackFlat, st.integers(1, 9), pad_id=st.just(-1), on_long=st.sampled_from(["split", "truncate", "drop"])),
+    "pack_flat, rows open": st.builds(PackFlat, st.integers(1, 9), pad_id=st.just(-1), **packing),
+    "pack_sequences": st.builds(PackSequences, st.integers(1, 9), columns=st.sampled_from([None, ["text"], []]), **packing),
     "shuffle": st.builds(Shuffle, st.integers(1, 7), seed=st.integers(0, 3)),
     "map_batches": st.integers(1, 7).map(
         lambda rows: MapBatches(beside_the_first, rows=rows, schema={"text": pa.large_string(), "first": pa.large_string()})

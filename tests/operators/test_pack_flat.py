@@ -203,7 +203,7 @@ def test_a_bad_first_document() -> None:
 
 def test_columns() -> None:
     operator = PackFlat(4, field="tokens")
-    assert (operator.reads(None), operator.requires()) == (frozenset({"tokens"}), {"tokens": "integers"})
+    assert (operator.reads(None), operator.requires()) == (frozenset({"tokens", "loss_mask"}), {"tokens": "integers"})
     with pytest.raises(RecipeError, match=r"no such column, there are \['input_ids'\]"):
         operator.accumulator(0, 0).push(documents([[1]]), 0, Counter())
     text = documents([[1]])
@@ -214,7 +214,9 @@ def test_columns() -> None:
 
 def test_settings_and_schema() -> None:
     operator = PackFlat(8, pad_id=3)
-    assert operator.settings() == {"max_length": 8, "algorithm": "wrap", "field": "input_ids", "pad_id": 3, "on_long": "split"}
+    told = {"max_length": 8, "algorithm": "wrap", "field": "input_ids", "pad_id": 3, "on_long": "split", "aligned": None}
+    told |= {"num_bins": 64, "max_sequences_per_row": None, "homogeneity": "none", "groups": {}}
+    assert operator.settings() == told
     assert operator.schema.field("input_ids").metadata == {b"zephon.fill": b"3"}
     assert operator.schema.field("next_token").metadata == {b"zephon.fill": b"-100"}
     assert (operator.holds_rows(), operator.holds_bytes(1000)) == (0, 32)

@@ -75,6 +75,8 @@ def _prepare(spec: Spec, facts: Mapping[str, Any] | None, topology: Topology, ac
         _few_lost(catalog, options.max_bad)
     _enough_rows(catalogs, topology.lanes, source.finite)
     names = Names(tuple(c.dataset for c in catalogs), tuple(tuple(shard.name for shard in c.shards) for c in catalogs))
+    for operator in operators:
+        operator.told(names.datasets)
     needed, required, by = _columns(operators)
     schema = unify(
         {dataset.name: dataset_schema(dataset, needed, required, source.seed, by, access, lenient) for dataset in datasets}

@@ -10,6 +10,7 @@ from zephon_async.operators.functions import Fingerprint, fingerprint, is_interr
 from zephon_async.operators.map import Map
 from zephon_async.operators.map_batches import MapBatches
 from zephon_async.operators.pack_flat import PackFlat
+from zephon_async.operators.pack_sequences import PackSequences
 from zephon_async.operators.shuffle import Shuffle
 from zephon_async.operators.tokenize import Tokenize
 from zephon_async.operators.tokenizer_files import TOKENIZER_FILES
@@ -30,6 +31,7 @@ __all__ = [
     "MapBatches",
     "Operator",
     "PackFlat",
+    "PackSequences",
     "RecordFailed",
     "Shuffle",
     "Tally",

@@ -141,6 +141,9 @@ class Operator:
         bytes, of which it makes text)."""
         return {}
 
+    def told(self, datasets: Sequence[str]) -> None:
+        """The names of the datasets, by their numbers in origins. Called once, before anything else runs."""
+
     def learn(self, records: Records) -> Any:
         """Look at up to 64 rows at the start, the same on every rank. What it gives (plain values) goes into the checkpoint."""
         return None
