@@ -5,6 +5,7 @@ is held for the sake of one of them. It gives no marks: the engine flushes it at
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -38,12 +39,12 @@ class Binned:
         self._rules: dict[int, Rule] = {}
         self._next = 0  # the number of the next document
         self._values: dict[int, Values] = {}  # of the documents that are held, by their numbers
-        self._left: dict[int, int] = {}  # tokens of these that have not gone out
+        self._out: dict[int, int] = {}  # tokens that have gone out of those that were cut
         self._numbers = np.empty(0, np.int64)  # of these, in ascending order, and of some that have gone out
         self._origins = Origins(np.empty(0, ORIGIN))  # of all of them
         self._others: list[pa.RecordBatch] = []  # likewise
         self._aligned: Sequence[pa.Field] = ()
-        self._token_bytes = self.held_bytes = self.held_rows = 0
+        self._tokens = self.held_bytes = self.held_rows = 0
 
     def push(self, records: Records, skip: int, tally: Tally) -> tuple[Records | None, Marks]:
         """See `Accumulator`."""
@@ -69,16 +70,17 @@ class Binned:
         self._origins, self._aligned = Origins.concat([self._origins, pieces.origins]), pieces.aligned
         if wanted := self._wanted(columns.schema):
             self._others.append(take(columns.select(wanted), pieces.rows))
-        at = 0
-        for length, group in zip(pieces.lengths.tolist(), self._pack.group_of(pieces.origins).tolist(), strict=True):
-            number, self._next = self._next, self._next + 1
-            self._values[number] = held = tuple([each[at : at + length].copy() for each in pieces.values])
-            self._left[number] = length
-            self._token_bytes += sum([each.nbytes for each in held])
-            at += length
+        ends = np.cumsum(pieces.lengths).tolist()
+        parts = [[each[begin:end].copy() for begin, end in pairwise((0, *ends))] for each in pieces.values]
+        first, self._next = self._next, self._next + len(ends)
+        self._values.update(zip(range(first, self._next), zip(*parts, strict=True), strict=True))
+        self._tokens += len(pieces.values[0])
+        groups = self._pack.group_of(pieces.origins).tolist()
+        for number, length, group in zip(range(first, self._next), pieces.lengths.tolist(), groups, strict=True):
             if (rule := self._rules.get(group)) is None:
                 rule = self._rules[group] = self._pack.rule()
-            rows += rule.add(number, length)
+            if closed := rule.add(number, length):
+                rows += closed
         return rows
 
     def _rows(self, rows: Sequence[Row], tally: Tally) -> Records | None:
@@ -105,15 +107,20 @@ class Binned:
 
     def _count(self) -> None:
         self.held_rows = len(self._values)
-        self.held_bytes = self._token_bytes + self._origins.nbytes + sum(int(batch.nbytes) for batch in self._others)
+        token_bytes = sum(each.itemsize for each in next(iter(self._values.values()), ()))
+        self.held_bytes = self._tokens * token_bytes + self._origins.nbytes + sum(int(batch.nbytes) for batch in self._others)
 
     def _let_go(self, pieces: Sequence[Piece]) -> None:
         """Forget documents of which the last token has gone out."""
         for number, start, stop in pieces:
-            left = self._left[number] = self._left[number] - (stop - start)
-            if not left:
-                del self._left[number]
-                self._token_bytes -= sum([each.nbytes for each in self._values.pop(number)])
+            length = len(self._values[number][0])
+            if stop - start < length:
+                out = self._out[number] = self._out.get(number, 0) + stop - start
+                if out < length:
+                    continue
+                del self._out[number]
+            del self._values[number]
+            self._tokens -= length
         if len(self._numbers) > 2 * len(self._values) + _GONE or not self._values:
             kept = np.flatnonzero(np.isin(self._numbers, list(self._values)))
             self._numbers, self._origins = self._numbers[kept], self._origins.take(kept)

@@ -85,9 +85,8 @@ class FirstFit:
         self._born = 0
 
     def add(self, number: int, length: int) -> list[Row]:
-        rows, start = _whole_rows(number, length, self._size)
-        need = length - start
-        if not need:
+        rows, start = _whole_rows(number, length, self._size) if length >= self._size else ([], 0)
+        if not (need := length - start):
             return rows
         row = next((row for row, room in self._rooms.items() if room >= need), -1)
         if row < 0:
@@ -124,9 +123,8 @@ class BestFit:
         self._born = 0
 
     def add(self, number: int, length: int) -> list[Row]:
-        rows, start = _whole_rows(number, length, self._size)
-        need = length - start
-        if not need:
+        rows, start = _whole_rows(number, length, self._size) if length >= self._size else ([], 0)
+        if not (need := length - start):
             return rows
         keys = self._keys
         at = bisect_left(keys, need << _LOW)
@@ -164,7 +162,7 @@ class BestFitWrap:
         self._came = self._tokens = 0
 
     def add(self, number: int, length: int) -> list[Row]:
-        rows, start = _whole_rows(number, length, self._size)
+        rows, start = _whole_rows(number, length, self._size) if length >= self._size else ([], 0)
         if start == length:
             return rows
         self._wait(self._came, (number, start, length))
