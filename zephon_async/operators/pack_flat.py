@@ -39,9 +39,32 @@ class PackFlat(Pack):
 
     name = "pack_flat"
 
-    def __init__(self, max_length: int, *, pad_id: int = 0, **settings: Any) -> None:
+    def __init__(
+        self,
+        max_length: int,
+        *,
+        algorithm: str = "wrap",
+        field: str = "input_ids",
+        pad_id: int = 0,
+        on_long: str = "split",
+        aligned: Sequence[str] | None = None,
+        num_bins: int = 64,
+        max_sequences_per_row: int | None = None,
+        homogeneity: str = "none",
+        groups: Mapping[str, str] | None = None,
+    ) -> None:
         """pad_id: fills rows to the end. The others: see `Pack`."""
-        super().__init__(max_length, **settings)
+        super().__init__(
+            max_length,
+            algorithm=algorithm,
+            field=field,
+            on_long=on_long,
+            aligned=aligned,
+            num_bins=num_bins,
+            max_sequences_per_row=max_sequences_per_row,
+            homogeneity=homogeneity,
+            groups=groups,
+        )
         self.pad_id = int32("pack_flat: pad_id", whole("pack_flat: pad_id", pad_id))
         self.needs_flush = self.algorithm != "wrap" or self.homogeneity != "none" or self.max_sequences_per_row is not None
         self.schema = pa.schema(

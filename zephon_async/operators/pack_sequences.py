@@ -32,9 +32,32 @@ class PackSequences(Pack):
 
     name = "pack_sequences"
 
-    def __init__(self, max_length: int, *, columns: Sequence[str] | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        max_length: int,
+        *,
+        algorithm: str = "wrap",
+        field: str = "input_ids",
+        columns: Sequence[str] | None = None,
+        on_long: str = "split",
+        aligned: Sequence[str] | None = None,
+        num_bins: int = 64,
+        max_sequences_per_row: int | None = None,
+        homogeneity: str = "none",
+        groups: Mapping[str, str] | None = None,
+    ) -> None:
         """columns: of documents that are wanted beside the tokens and the aligned ones; None: all there are. Others: see `Pack`."""
-        super().__init__(max_length, **settings)
+        super().__init__(
+            max_length,
+            algorithm=algorithm,
+            field=field,
+            on_long=on_long,
+            aligned=aligned,
+            num_bins=num_bins,
+            max_sequences_per_row=max_sequences_per_row,
+            homogeneity=homogeneity,
+            groups=groups,
+        )
         self.columns = None if columns is None else tuple(column_names("pack_sequences: columns", columns))
 
     def settings(self) -> Mapping[str, Any]:

@@ -69,7 +69,8 @@ class Wrapped:
         ends = np.cumsum(held.lengths)
         begins = np.append(ends - held.lengths, ends[-1])
         edges = np.arange(self._tokens // n + 1) * n  # where rows begin, and behind the last
-        cuts = np.union1d(begins[begins < edges[-1]], edges[:-1])  # where pieces begin
+        cuts = np.sort(np.concatenate((begins[begins < edges[-1]], edges[:-1])))  # where pieces begin, some twice
+        cuts = cuts[np.diff(cuts, prepend=-1) > 0]
         of = np.searchsorted(ends, cuts, side="right")
         cut = held.take(of, 0)._replace(lengths=np.diff(cuts, append=edges[-1]), starts=held.starts[of] + cuts - begins[of])
 

@@ -35,14 +35,14 @@ class Pack(Operator):
         self,
         max_length: int,
         *,
-        algorithm: str = "wrap",
-        field: str = "input_ids",
-        on_long: str = "split",
-        aligned: Sequence[str] | None = None,
-        num_bins: int = 64,
-        max_sequences_per_row: int | None = None,
-        homogeneity: str = "none",
-        groups: Mapping[str, str] | None = None,
+        algorithm: str,
+        field: str,
+        on_long: str,
+        aligned: Sequence[str] | None,
+        num_bins: int,
+        max_sequences_per_row: int | None,
+        homogeneity: str,
+        groups: Mapping[str, str] | None,
     ) -> None:
         """max_length: tokens in a row. algorithm: one of `pack_rules.RULES`. field: a column of lists of integers.
 
