@@ -8,13 +8,14 @@ begins at the last restored state, else at the start, and ends the iteration bef
 """
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import RLock
 from typing import Any, Self, get_args
 
 from zephon_async.batch import Batch
+from zephon_async.building import Builder
 from zephon_async.checkpoints import encoded_states
-from zephon_async.checks import checked, checks_call, flag, one_of, whole
+from zephon_async.checks import checks_call, flag, one_of
 from zephon_async.engine import (
     CHOSEN,
     CLOSE_S,
@@ -35,31 +36,16 @@ from zephon_async.engine import (
 from zephon_async.errors import ClosedError, RecipeError
 from zephon_async.faces import AsyncBatches, Batches
 from zephon_async.forks import tell_of_forks
-from zephon_async.io import Access, StorageOptions, copied
+from zephon_async.io import Access, StorageOptions
 from zephon_async.lanes import PartialStep, RankState, Start, resume, spans
-from zephon_async.operators import (
-    TOKENIZER_FILES,
-    Accumulate,
-    DecodeText,
-    EnsureMixture,
-    Filter,
-    FlatMap,
-    Map,
-    MapBatches,
-    Operator,
-    PackFlat,
-    PackSequences,
-    Shuffle,
-    Tokenize,
-    fingerprint,
-)
+from zephon_async.operators import fingerprint
 from zephon_async.options import Options
 from zephon_async.starting import Started, start
-from zephon_async.work import WorkSource, target_of
+from zephon_async.work import WorkSource
 
 
 @checks_call
-class Pipeline:
+class Pipeline(Builder):
     """A loader: a source, operators in their order, and `batch` at the end.
 
     Every builder method changes this pipeline and gives it back. Settings that cannot be meant raise `RecipeError` at once.
@@ -72,9 +58,7 @@ class Pipeline:
         if isinstance(source, type) or not isinstance(source, WorkSource):
             example = "StaticMixtureWorkSource(datasets=[...], mixture={...})"
             raise RecipeError(f"Pipeline() takes a work source, such as {example}, not {source!r:.80}")
-        self._source = source
-        self._operators: list[Operator] = []
-        self._batch: int | None = None
+        super().__init__(source)
         self._options = Options()
         self._lock = RLock()
         self._started: Started | None = None
@@ -101,107 +85,6 @@ class Pipeline:
         StorageOptions.of(options.io_options)
         self._options = options
         return self
-
-    @checks_call
-    def apply(self, operator: Operator) -> Self:
-        """Add an operator of one's own: stateless, an accumulator, or both."""
-        if isinstance(operator, type) or not isinstance(operator, Operator):
-            raise RecipeError(f"apply() takes an operator, an instance such as apply(YourOperator()), not {operator!r:.80}")
-        self._still_open(operator.name)
-        if self._batch is not None:
-            raise RecipeError(f"{operator.name}() comes after batch(): batch must be the last operator")
-        if not operator.stateless and not operator.serial:
-            raise RecipeError(f"{operator.name} overrides neither apply nor accumulator, so it does nothing")
-        self._operators.append(operator)
-        return self
-
-    @checks_call
-    def map(self, fn: Callable[..., Any], **settings: Any) -> Self:
-        """Apply `fn(record: dict) -> dict` to every record; it may be `async def`. See `operators.Map`."""
-        return self._add(Map, fn, **settings)
-
-    @checks_call
-    def filter(self, fn: Callable[..., Any], **settings: Any) -> Self:
-        """Keep the records for which `fn(record: dict)` is true; it may be `async def`. See `operators.Filter`."""
-        return self._add(Filter, fn, **settings)
-
-    @checks_call
-    def flat_map(self, fn: Callable[..., Any], **settings: Any) -> Self:
-        """Turn every record into none, one or more: `fn(record: dict) -> iterable of dicts`. See `operators.FlatMap`."""
-        return self._add(FlatMap, fn, **settings)
-
-    @checks_call
-    def map_batches(self, fn: Callable[..., Any], **settings: Any) -> Self:
-        """Apply `fn(batch: pa.RecordBatch) -> pa.RecordBatch`, of `rows=` rows exactly where given. See `operators.MapBatches`."""
-        return self._add(MapBatches, fn, **settings)
-
-    @checks_call
-    def decode_text(self, fields: Sequence[str] = ("text",), **settings: Any) -> Self:
-        """Decode bytes to text. See `operators.DecodeText`."""
-        return self._add(DecodeText, fields, **settings)
-
-    @checks_call
-    def tokenize(self, tokenizer: Any = None, *, storage_options: Mapping[str, Any] | None = None, **settings: Any) -> Self:
-        """Turn a text column into `input_ids`. See `operators.Tokenize`.
-
-        tokenizer, tokenizer_id: also the URL of a tokenizer.json or of the folder that has one, read with `storage_options`.
-        """
-        given = settings.get("tokenizer_id") if tokenizer is None else tokenizer
-        if not isinstance(given, str) or "://" not in given:
-            if storage_options:
-                raise RecipeError(f"tokenize: storage_options ({', '.join(storage_options)}) are for URLs, and none is given")
-            return self._add(Tokenize, tokenizer, **settings)
-        with copied(given, storage_options or {}, TOKENIZER_FILES) as path:
-            try:
-                named = {"tokenizer": path} if tokenizer is not None else {"tokenizer_id": path}
-                return self._add(Tokenize, **(settings | named))
-            except RecipeError as error:
-                raise RecipeError(str(error).replace(path, given)) from error.__cause__
-
-    @checks_call
-    def ensure_mixture(self, *, target: Any = None, **settings: Any) -> Self:
-        """Reorder documents so that the tokens of every window are mixed as `target` says: a weight for each dataset by name, by
-        default the source's. See `operators.EnsureMixture`."""
-        return self._add(EnsureMixture, target_of(self._source, target), **settings)
-
-    @checks_call
-    def pack_flat(self, max_length: int, **settings: Any) -> Self:
-        """Pack token documents into rows of `max_length` tokens. See `operators.PackFlat`."""
-        return self._add(PackFlat, max_length, **settings)
-
-    @checks_call
-    def pack_sequences(self, max_length: int, **settings: Any) -> Self:
-        """Pack token documents into lists of documents of up to `max_length` tokens. See `operators.PackSequences`."""
-        return self._add(PackSequences, max_length, **settings)
-
-    @checks_call
-    def shuffle(self, buffer_size: int = 1024, *, seed: int | None = None) -> Self:
-        """Permute every window of `buffer_size` rows; the seed is the source's when not given. See `operators.Shuffle`."""
-        return self._add(Shuffle, buffer_size, seed=self._source.seed if seed is None else seed)
-
-    @checks_call
-    def accumulate(
-        self, init: Callable[[], Any], push: Callable[..., Any], flush: Callable[..., Any] | None = None, **settings: Any
-    ) -> Self:
-        """Keep a state of one's own per lane. See `operators.Accumulate`."""
-        return self._add(Accumulate, init, push, flush, **settings)
-
-    @checks_call
-    def batch(self, microbatch_size: int) -> Self:
-        """End the pipeline: microbatches of `microbatch_size` rows."""
-        self._still_open("batch")
-        if self._batch is not None:
-            raise RecipeError("batch() was called twice")
-        self._batch = whole("microbatch_size", microbatch_size, 1)
-        return self
-
-    def _add(self, operator: type[Operator], *given: Any, **settings: Any) -> Self:
-        runner = settings.pop("runner", None)
-        made = checked(operator.name, operator)(*given, **settings)
-        if runner is not None:
-            one_of(f"{operator.name}: runner", runner, CHOSEN)
-            made.runner = runner
-        return self.apply(made)
 
     def _still_open(self, what: str) -> None:
         if self._started is not None:

@@ -1,0 +1,142 @@
+"""How a recipe grows: one method an operator, which adds it and gives the pipeline back.
+
+Each method names its operator in `operators`, where its settings are told; there is nothing else to it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from zephon_async.checks import checked, checks_call, one_of, whole
+from zephon_async.engine import CHOSEN
+from zephon_async.errors import RecipeError
+from zephon_async.io import copied
+from zephon_async.operators import (
+    TOKENIZER_FILES,
+    Accumulate,
+    DecodeText,
+    EnsureMixture,
+    Filter,
+    FlatMap,
+    Map,
+    MapBatches,
+    Operator,
+    PackFlat,
+    PackSequences,
+    Shuffle,
+    Tokenize,
+)
+from zephon_async.work import WorkSource, target_of
+
+
+class Builder:
+    """A source, operators in their order, and the rows of a microbatch at the end (None: not said yet)."""
+
+    def __init__(self, source: WorkSource) -> None:
+        self._source = source
+        self._operators: list[Operator] = []
+        self._batch: int | None = None
+
+    def _still_open(self, what: str) -> None:
+        """Refuse what comes when the pipeline has been started."""
+        raise NotImplementedError
+
+    @checks_call
+    def apply(self, operator: Operator) -> Self:
+        """Add an operator of one's own: stateless, an accumulator, or both."""
+        if isinstance(operator, type) or not isinstance(operator, Operator):
+            raise RecipeError(f"apply() takes an operator, an instance such as apply(YourOperator()), not {operator!r:.80}")
+        self._still_open(operator.name)
+        if self._batch is not None:
+            raise RecipeError(f"{operator.name}() comes after batch(): batch must be the last operator")
+        if not operator.stateless and not operator.serial:
+            raise RecipeError(f"{operator.name} overrides neither apply nor accumulator, so it does nothing")
+        self._operators.append(operator)
+        return self
+
+    @checks_call
+    def map(self, fn: Callable[..., Any], **settings: Any) -> Self:
+        """Apply `fn(record: dict) -> dict` to every record; it may be `async def`. See `operators.Map`."""
+        return self._add(Map, fn, **settings)
+
+    @checks_call
+    def filter(self, fn: Callable[..., Any], **settings: Any) -> Self:
+        """Keep the records for which `fn(record: dict)` is true; it may be `async def`. See `operators.Filter`."""
+        return self._add(Filter, fn, **settings)
+
+    @checks_call
+    def flat_map(self, fn: Callable[..., Any], **settings: Any) -> Self:
+        """Turn every record into none, one or more: `fn(record: dict) -> iterable of dicts`. See `operators.FlatMap`."""
+        return self._add(FlatMap, fn, **settings)
+
+    @checks_call
+    def map_batches(self, fn: Callable[..., Any], **settings: Any) -> Self:
+        """Apply `fn(batch: pa.RecordBatch) -> pa.RecordBatch`, of `rows=` rows exactly where given. See `operators.MapBatches`."""
+        return self._add(MapBatches, fn, **settings)
+
+    @checks_call
+    def decode_text(self, fields: Sequence[str] = ("text",), **settings: Any) -> Self:
+        """Decode bytes to text. See `operators.DecodeText`."""
+        return self._add(DecodeText, fields, **settings)
+
+    @checks_call
+    def tokenize(self, tokenizer: Any = None, *, storage_options: Mapping[str, Any] | None = None, **settings: Any) -> Self:
+        """Turn a text column into `input_ids`. See `operators.Tokenize`.
+
+        tokenizer, tokenizer_id: also the URL of a tokenizer.json or of the folder that has one, read with `storage_options`.
+        """
+        given = settings.get("tokenizer_id") if tokenizer is None else tokenizer
+        if not isinstance(given, str) or "://" not in given:
+            if storage_options:
+                raise RecipeError(f"tokenize: storage_options ({', '.join(storage_options)}) are for URLs, and none is given")
+            return self._add(Tokenize, tokenizer, **settings)
+        with copied(given, storage_options or {}, TOKENIZER_FILES) as path:
+            try:
+                named = {"tokenizer": path} if tokenizer is not None else {"tokenizer_id": path}
+                return self._add(Tokenize, **(settings | named))
+            except RecipeError as error:
+                raise RecipeError(str(error).replace(path, given)) from error.__cause__
+
+    @checks_call
+    def ensure_mixture(self, *, target: Any = None, **settings: Any) -> Self:
+        """Reorder documents so that the tokens of every window are mixed as `target` says: a weight for each dataset by name, by
+        default the source's. See `operators.EnsureMixture`."""
+        return self._add(EnsureMixture, target_of(self._source, target), **settings)
+
+    @checks_call
+    def pack_flat(self, max_length: int, **settings: Any) -> Self:
+        """Pack token documents into rows of `max_length` tokens. See `operators.PackFlat`."""
+        return self._add(PackFlat, max_length, **settings)
+
+    @checks_call
+    def pack_sequences(self, max_length: int, **settings: Any) -> Self:
+        """Pack token documents into lists of documents of up to `max_length` tokens. See `operators.PackSequences`."""
+        return self._add(PackSequences, max_length, **settings)
+
+    @checks_call
+    def shuffle(self, buffer_size: int = 1024, *, seed: int | None = None) -> Self:
+        """Permute every window of `buffer_size` rows; the seed is the source's when not given. See `operators.Shuffle`."""
+        return self._add(Shuffle, buffer_size, seed=self._source.seed if seed is None else seed)
+
+    @checks_call
+    def accumulate(
+        self, init: Callable[[], Any], push: Callable[..., Any], flush: Callable[..., Any] | None = None, **settings: Any
+    ) -> Self:
+        """Keep a state of one's own per lane. See `operators.Accumulate`."""
+        return self._add(Accumulate, init, push, flush, **settings)
+
+    @checks_call
+    def batch(self, microbatch_size: int) -> Self:
+        """End the pipeline: microbatches of `microbatch_size` rows."""
+        self._still_open("batch")
+        if self._batch is not None:
+            raise RecipeError("batch() was called twice")
+        self._batch = whole("microbatch_size", microbatch_size, 1)
+        return self
+
+    def _add(self, operator: type[Operator], *given: Any, **settings: Any) -> Self:
+        runner = settings.pop("runner", None)
+        made = checked(operator.name, operator)(*given, **settings)
+        if runner is not None:
+            one_of(f"{operator.name}: runner", runner, CHOSEN)
+            made.runner = runner
+        return self.apply(made)
