@@ -40,13 +40,13 @@ each_measure = pytest.mark.usefixtures("counted")
 each_way = pytest.mark.parametrize("way", ["", ".gz"])
 
 
-def packed(files: Files, form: int = tarfile.USTAR_FORMAT) -> bytes:
-    """A tar with nothing behind its end."""
+def packed(files: Files, form: int = tarfile.USTAR_FORMAT, time: float = 0) -> bytes:
+    """A tar with nothing behind its end. time: of its files; where that is no whole number, pax headers say it."""
     body = io.BytesIO()
     with tarfile.open(fileobj=body, mode="w", format=form) as tar:
         for name, content in files:
             info = tarfile.TarInfo(name)
-            info.size = len(content)
+            info.size, info.mtime = len(content), time
             tar.addfile(info, io.BytesIO(content))
         end = tar.offset
     return body.getvalue()[: end + 1024]
@@ -135,15 +135,16 @@ def as_told(body: bytes) -> list[dict[str, Any]]:
     names=NAMES,
     sizes=SIZES,
     form=st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
+    time=st.sampled_from([0, 0.5, 1234567890.123]),
     run=st.sampled_from([1, 700, 5000, 1 << 20]),
 )
 @settings(max_examples=20)
 def test_what_tarfile_writes(
-    way: str, tmp_path_factory: pytest.TempPathFactory, names: list[str], sizes: list[int], form: int, run: int
+    way: str, tmp_path_factory: pytest.TempPathFactory, names: list[str], sizes: list[int], form: int, time: float, run: int
 ) -> None:
     """Runs may end anywhere, and row blocks may be of any size."""
     folder = tmp_path_factory.mktemp("tar")
-    body = packed([(name, bytes([65 + n]) * size) for n, (name, size) in enumerate(zip(names, sizes, strict=False))], form)
+    body = packed([(name, bytes([65 + n]) * size) for n, (name, size) in enumerate(zip(names, sizes, strict=False))], form, time)
     rows = as_told(body)
     schema = raw(rows)
     with pytest.MonkeyPatch.context() as patch:
@@ -238,6 +239,29 @@ def test_sizes_and_checksums_that_others_write(tmp_path: Path) -> None:
     bodies.append(header(b"3.txt", b"7", b" 1 ".ljust(12, b"\0")))
     found = whole(of(tmp_path, b"".join(body + b"x".ljust(512, b"\0") for body in bodies) + END))
     assert [tuple(row.values()) for row in found.rows] == [("1", "x"), ("2", "x"), ("é", "x"), ("3", "x")]
+
+
+def with_prefix(file: bytes) -> bytes:
+    """The file of a tar with one, in a folder `d` that its header has in the prefix of ustar."""
+    at = len(file) - 1024
+    fields = file[at : at + 345] + b"d".ljust(155, b"\0") + file[at + 500 : at + 512]
+    return file[:at] + fields[:148] + b"%06o\0 " % (int(fields[148:154], 8) + ord("d")) + fields[156:] + file[at + 512 :]
+
+
+@each_measure
+def test_a_prefix_behind_a_header_that_says_the_time(tmp_path: Path) -> None:
+    """As libarchive writes them; whatever else the extended header says."""
+    plain, timed, other = (packed([(f"{n}.txt", b"1")], tarfile.PAX_FORMAT, n / 2)[:-1024] for n in (2, 3, 5))
+    body = with_prefix(plain) + with_prefix(timed) + with_prefix(other.replace(b"mtime=", b"atime=")) + END
+    assert [body.count(word) for word in (b"mtime=1.5\n", b"atime=2.5\n")] == [1, 1]
+    assert [row["__key__"] for row in whole(of(tmp_path, body)).rows] == ["d/2", "d/3", "d/5"]
+
+
+@each_measure
+def test_a_tar_in_a_tar_is_one_file(tmp_path: Path) -> None:
+    inner = packed([("2.txt", b"two"), ("3.txt", b"three")], tarfile.PAX_FORMAT, 0.5)
+    found = whole(of(tmp_path, packed([("1.bin", inner), ("1.txt", b"one")])))
+    assert found.rows == [{"__key__": "1", "bin": inner, "txt": "one"}]
 
 
 def test_what_is_passed_over(tmp_path: Path) -> None:

@@ -82,15 +82,16 @@ def _is_array(kind: pa.DataType) -> bool:
 
 def _joined(rows: Sequence[int], values: Sequence[Any], length: int, kind: pa.DataType) -> pa.Array:
     """Bytes one behind the other, copied once."""
-    sizes = np.zeros(length + 1, np.int64)
-    sizes[1:][np.array(rows, np.int64)] = np.fromiter(map(len, values), np.int64, len(values))
-    present = None
+    sizes, present = np.fromiter(map(len, values), np.int64, len(values)), None
     if len(rows) < length:
-        is_there = np.zeros(length, np.bool_)
-        is_there[np.array(rows, np.int64)] = True
-        present = pa.array(is_there).buffers()[1]
-    buffers = [present, pa.py_buffer(sizes.cumsum()), pa.py_buffer(b"".join(values))]
-    return pa.Array.from_buffers(kind, length, buffers)
+        there = np.zeros(length, np.bool_)
+        there[list(rows)] = True
+        sizes, packed = np.zeros(length, np.int64), sizes
+        sizes[there] = packed
+        present = pa.array(there).buffers()[1]
+    edges = np.zeros(length + 1, np.int64)
+    sizes.cumsum(out=edges[1:])
+    return pa.Array.from_buffers(kind, length, [present, pa.py_buffer(edges), pa.py_buffer(b"".join(values))])
 
 
 def _json(rows: Sequence[int], values: Values, length: int) -> tuple[pa.Array, Bad]:

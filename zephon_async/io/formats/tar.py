@@ -1,8 +1,8 @@
 """Tar: the headers in a run of its bytes, and the files that they are of.
 
 ustar, GNU long names and pax headers (`path`, `size`, `hdrcharset`), base-256 sizes, and headers from before ustar. The checksum of
-every header is compared, all of a run at once. Files (types 0, NUL and 7) are given; folders, links, devices and what is not known
-are passed over. Sparse files, files that go on in another volume, and pax headers that name or size all files at once are refused.
+every header is compared. Files (types 0, NUL and 7) are given; folders, links, devices and what is not known are passed over.
+Sparse files, files that go on in another volume, and pax headers that name or size all files at once are refused.
 
 Layout: https://www.gnu.org/software/tar/manual/html_node/Standard.html and POSIX.1-2017, pax, "pax Interchange Format".
 
@@ -11,25 +11,19 @@ Threads: functions of their arguments.
 
 from collections.abc import Mapping
 from struct import Struct
-from typing import NamedTuple, TypeAlias
-from zlib import adler32
+from typing import NamedTuple
 
 from zephon_async.errors import ShardError
+from zephon_async.io.formats.tar_usual import BLOCK, Member, usual_files
 
-BLOCK = 512
-Member: TypeAlias = tuple[int, bytes, int, int]
-"""A file: where its first header begins, its name, and where its content begins and ends, in the run of bytes that was walked.
-
-Not a class: it is made very often.
-"""
-_fields = Struct("100s24x12s12x8sc188xc166x").unpack_from  # name, size, checksum, type, and the first byte of the prefix
-_CHECKSUM, _MAGIC, _PREFIX = slice(148, 156), slice(257, 263), slice(345, 500)
+_fields = Struct("100s24x12s20xc100x6s82x155s12x").unpack  # name, size, type, magic, prefix
+_CHECKSUM = slice(148, 156)
 _ZEROS = bytes(BLOCK)
 _FILES, _WITHOUT_CONTENT = (b"0", b"\0", b"7"), (b"1", b"2", b"3", b"4", b"5", b"6")
-_LONG_NAME, _LONG_LINK, _ALL, _PAX = b"L", b"K", b"g", (b"x", b"X")
+_LONG_NAME, _LONG_LINK, _ALL = b"L", b"K", b"g"
+_EXTENDED = (_LONG_NAME, _LONG_LINK, _ALL, b"x", b"X")
 _MOST_EXTENDED = 1 << 20  # bytes of a long name, or of a pax header
 _CHARSETS = (b"", b"BINARY", b"ISO-IR 10646 2000 UTF-8")
-_ADLER = 65_521  # what the sums in Adler-32 are taken by
 _REFUSED = {b"S": "is a sparse file", b"M": "goes on from another volume"}
 
 
@@ -55,9 +49,6 @@ class _Extended(NamedTuple):
     size: int | None = None
 
 
-_NOTHING = _Extended()
-
-
 def padded(size: int) -> int:
     """Bytes that a content of a size takes."""
     return size + BLOCK - 1 & -BLOCK
@@ -66,80 +57,64 @@ def padded(size: int) -> int:
 def walk(where: str, text: bytes | memoryview, base: int) -> Walked:
     """Go from header to header. The text is that of the archive from its byte `base` on, where a header begins."""
     members: list[Member] = []
-    known: dict[bytes, int] = {}  # by checksums: see `_expected`
-    end, at, start, said = len(text), 0, 0, _NOTHING
-    need, pending, error = 0, None, None
+    usual, at = usual_files(text), 0
     while True:
-        if at + BLOCK > end:
-            need = at + BLOCK - start
-            break
-        name, digits, check, kind, prefix = _fields(text, at)
-        if kind == b"\0" and not name[0] and text[at : at + BLOCK] == _ZEROS:
-            need, error = _trailer(where, text, base, at, start)
-            break
-        if (low := adler32(text[at : at + BLOCK]) & 0xFFFF) != known.get(check):
-            known[check] = _expected(check)
-            if low != known[check] and _is_wrong(text[at : at + BLOCK]):
-                start, error = at, _broken(where, base + at)
-                break
+        while (member := usual.get(at)) is not None:
+            members.append(member)
+            at = padded(member[3])
         try:
-            size = int(digits.partition(b"\0")[0], 8)
-        except ValueError:
-            size = _number(digits)
-        content = at + BLOCK
-        if kind in _FILES:
-            if said is _NOTHING:
-                name = name.partition(b"\0")[0]
-                if prefix != b"\0" and text[at:][_MAGIC] == b"ustar\0":
-                    name = bytes(text[at:][_PREFIX]).partition(b"\0")[0] + b"/" + name
-            else:
-                name, size = said.name or name.partition(b"\0")[0], size if said.size is None else said.size
-            behind = content + (size + BLOCK - 1 & -BLOCK)
-            if size < 0:
-                error = _refusal(where, base + at, name, "has a size that is no number")
-                break
-            if behind > end:
-                need, pending = behind - start, (start, name, content, content + size)
-                break
-            members.append((start, name, content, content + size))
-            at = start = behind
-            said = _NOTHING
-            continue
-        if kind in _WITHOUT_CONTENT:
-            size = 0
-        elif said.size is not None:
-            size = said.size
-        behind = content + padded(size)
-        extends = kind in _PAX or kind in (_LONG_NAME, _LONG_LINK, _ALL)
+            found, behind = _next(where, text, base, at)
+        except ShardError as error:
+            return Walked(members, at, 0, None, error)
+        if found is None or behind > len(text):
+            return Walked(members, at, behind - at, found, None)
+        members.append(found)
+        at = behind
+
+
+def _next(where: str, text: bytes | memoryview, base: int, start: int) -> tuple[Member | None, int]:
+    """The file that begins at a header, and where the next one does; of what is passed over one without a name.
+
+    None: how far the text must reach to tell; where the archive ends, no further than to `start`.
+    """
+    at, said = start, _Extended()
+    while at + BLOCK <= len(text):
+        header = bytes(text[at : at + BLOCK])
+        if header == _ZEROS:
+            return None, _end(where, text, base, at, start)
+        if not _is_sound(header):
+            raise _broken(where, base + at)
+        name, digits, kind, magic, prefix = _fields(header)
+        name, extends = name.partition(b"\0")[0], kind in _EXTENDED
+        if magic == b"ustar\0" and prefix[0]:
+            name = prefix.partition(b"\0")[0] + b"/" + name
+        if not extends:
+            name = said.name or name
+        size = 0 if kind in _WITHOUT_CONTENT else _number(digits) if extends or said.size is None else said.size
         if size < 0 or kind in _REFUSED or (extends and size > _MOST_EXTENDED):
             reason = "is too long for an extended header" if extends else "has a size that is no number"
-            error = _refusal(where, base + at, name, _REFUSED.get(kind, reason))
-            break
-        if behind > end:
-            need, pending = behind - start, None if extends else (start, b"", content, content + size)
-            break
+            raise _refusal(where, base + at, name, _REFUSED.get(kind, reason))
+        content, behind = at + BLOCK, at + BLOCK + padded(size)
+        if not extends:
+            return (start, name if kind in _FILES else b"", content, content + size), behind
+        if behind > len(text):
+            return None, behind
+        try:
+            said = _extended(kind, bytes(text[content : content + size]), said)
+        except ValueError as broken:
+            raise _refusal(where, base + at, name, str(broken)) from broken
         at = behind
-        if extends:
-            try:
-                said = _extended(kind, bytes(text[content : content + size]), said)
-            except ValueError as broken:
-                error = _refusal(where, base + content - BLOCK, name, str(broken))
-                break
-        else:
-            start, said = behind, _NOTHING
-    return Walked(members, start, need, pending, error)
+    return None, at + BLOCK
 
 
-def _trailer(where: str, text: bytes | memoryview, base: int, at: int, start: int) -> tuple[int, ShardError | None]:
-    """How many bytes are needed to see the end of an archive, and what is wrong there."""
+def _end(where: str, text: bytes | memoryview, base: int, at: int, start: int) -> int:
+    """How far the text must reach to see the end of an archive, which begins with a block of zeros at `at`: see `_next`."""
     if at > start:
-        return 0, ShardError(f"{where}: there is no file behind the extended header at byte {base + start:,}; the shard is broken")
+        raise ShardError(f"{where}: there is no file behind the extended header at byte {base + start:,}; the shard is broken")
     second = text[at + BLOCK : at + 2 * BLOCK]
-    if len(second) < BLOCK:
-        return 2 * BLOCK, None
-    if second != _ZEROS:
-        return 0, ShardError(f"{where}: there is one block of zeros at byte {base + at:,}, and two end a tar; the shard is broken")
-    return 0, None
+    if len(second) == BLOCK and second != _ZEROS:
+        raise ShardError(f"{where}: there is one block of zeros at byte {base + at:,}, and two end a tar; the shard is broken")
+    return start if len(second) == BLOCK else at + 2 * BLOCK
 
 
 def _number(digits: bytes) -> int:
@@ -188,22 +163,11 @@ def _records(content: bytes) -> Mapping[bytes, bytes]:
     return records
 
 
-def _expected(check: bytes) -> int:
-    """The lower half of Adler-32 of a header with a checksum, which is the sum of its bytes; -1 where it is no number.
-
-    A checksum is the sum of all bytes, its own being spaces. Nothing else in Python is as quick at a sum of bytes.
-    """
-    try:
-        stated = int(check.partition(b"\0")[0], 8)
-    except ValueError:
-        return -1
-    return (1 + stated - len(check) * ord(" ") + sum(check)) % _ADLER
-
-
-def _is_wrong(header: bytes | memoryview) -> bool:
-    """Whether a header has a wrong checksum. Some writers summed signed bytes."""
-    negative = sum(byte > 127 for byte in header)
-    return _expected(bytes(header[_CHECKSUM])) != ((adler32(header) & 0xFFFF) - 256 * negative) % _ADLER
+def _is_sound(header: bytes) -> bool:
+    """Whether a header has the right checksum: the sum of all bytes, its own being spaces. Some writers summed signed bytes."""
+    stated, rest = _number(header[_CHECKSUM]), header[: _CHECKSUM.start] + b" " * 8 + header[_CHECKSUM.stop :]
+    total = sum(rest)
+    return stated == total or stated == total - 256 * sum(byte > 127 for byte in rest)
 
 
 def _broken(where: str, at: int) -> ShardError:

@@ -11,13 +11,12 @@ from typing import Protocol
 
 from zephon_async.errors import ShardError
 from zephon_async.io.formats.inflate import Codec, Inflated
-from zephon_async.io.formats.tar import BLOCK, Member, padded, walk
+from zephon_async.io.formats.tar import padded, walk
+from zephon_async.io.formats.tar_usual import BLOCK, Member
 from zephon_async.io.stores import Source
 
-_RUN, _RUN_FAR = 1 << 20, 4 << 20  # bytes that are read at once, of shards at hand and of those that are far away
-_SHORT = (
-    1 << 16
-)  # bytes that are read at once where what lies between is longer than a run, and that are rather read twice than copied
+_RUN = 4 << 20  # bytes that are read at once
+_SHORT = 1 << 16  # ... where what lies between is longer than a run; and that are rather read twice than copied
 MOST_UNPACKED = 2 << 30  # bytes of a file of a compressed shard
 
 
@@ -45,7 +44,6 @@ class _Plain:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._run = _RUN_FAR if hasattr(source, "tail") else _RUN
 
     @property
     def end(self) -> int:
@@ -55,7 +53,7 @@ class _Plain:
         self._source = source
 
     def take(self, at: int, kept: bytes, need: int, gap: int) -> bytes:
-        run = _SHORT if gap > self._run else self._run
+        run = _SHORT if gap > _RUN else _RUN
         length = min(max(run, need + _SHORT), max(self._source.size - at, 0))
         if length <= len(kept):  # at the end
             return kept
