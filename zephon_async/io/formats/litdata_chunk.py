@@ -18,7 +18,7 @@ from zephon_async.io.catalog import MOST_RATIO
 from zephon_async.io.formats.inflate import Inflated, codec_of, unpack_zstd
 from zephon_async.io.formats.litdata_index import Chunk, Index, parse_index
 from zephon_async.io.formats.remembered import MOST_BYTES, Remembered
-from zephon_async.io.stores import Source
+from zephon_async.io.stores import Source, view_of
 
 INDEX = "index.json"
 PLAIN, BATCHES, WHOLE, ARROW = range(4)
@@ -188,11 +188,10 @@ def sample_ranges(layout: Layout, unit: Any) -> list[tuple[int, int]]:
 
 def samples_of(source: Source, layout: Layout, first: int, rows: int) -> Samples:
     """Samples of a PLAIN or BATCHES chunk; of the latter they must begin with a compressed run."""
-    read = getattr(source, "view", source.read)
     if layout.kind == BATCHES:
         return _unpacked(source, layout, first, rows)
     places = _checked(source, source.read(4 * (first + 1), 4 * (rows + 1)), 4 * (layout.rows + 2), source.size)
-    body = read(int(places[0]), int(places[-1] - places[0]))
+    body = view_of(source, int(places[0]), int(places[-1] - places[0]))
     return Samples(body, places - places[0], {}) if not layout.index.in_samples else _each_unpacked(body, places - places[0])
 
 

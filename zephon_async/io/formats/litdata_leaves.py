@@ -17,8 +17,6 @@ Pickles, graphs (which have pickles in them) and values of a user's own serializ
 Complex numbers are, too.
 """
 
-import struct
-import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -27,10 +25,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from zephon_async.io.conform import LEAVE_OUT, fit
-from zephon_async.io.formats.litdata_chunk import Ints, Samples
+from zephon_async.io.conform import LEAVE_OUT, fit, nulled
+from zephon_async.io.formats.litdata_chunk import Samples
 from zephon_async.io.formats.litdata_index import Leaf
 from zephon_async.io.formats.litdata_nested import json_text
+from zephon_async.io.formats.pieces import Ints, joined, nested
+from zephon_async.io.formats.png import png_of
 from zephon_async.kinds import is_list, json_field
 
 Made: TypeAlias = tuple[pa.Array, dict[int, str]]
@@ -51,8 +51,6 @@ _FLAT = {"no_header_numpy": _NUMPY, "no_header_tensor": _TORCH}
 _SHAPED = {"numpy": (_NUMPY, "<u4"), "tensor": (_TORCH, ">u4")}
 _MOST_RANK = 32
 _MOST_LISTS = 1 << 16  # of one array, beyond a list a byte
-_COLOURS = {"1": (1, 0), "L": (8, 0), "P": (8, 0), "LA": (8, 4), "RGB": (8, 2), "RGBA": (8, 6)}  # of PNG: bits, and colour type
-_CHANNELS = {0: 1, 2: 3, 4: 2, 6: 4}
 
 
 def refusal(leaf: Leaf) -> str | None:
@@ -92,26 +90,22 @@ def columns_of(
     kinds: the types that are wanted of shaped values. headed: whether the sizes of the values lie before them, uint32 each.
     """
     body, offsets = samples.body, samples.places
-    rows, width = len(offsets) - 1, len(leaves) + 2
     edges, wrong_sizes = _edges(np.frombuffer(body, np.uint8), offsets, len(leaves) if headed else 0)
     bad = wrong_sizes | samples.bad
     columns = {}
     for n, leaf in enumerate(leaves):
         if leaf.name in wanted:
-            picked = np.arange(rows) * width + 1 + n if headed else np.arange(rows)
-            column, wrong = _convert(leaf, _pieces(body, edges, picked), kinds)
+            column, wrong = _convert(leaf, joined(body, edges[:, n], edges[:, n + 1]), kinds)
             for row in wrong:
                 bad.setdefault(row, f"column {leaf.name!r}: {wrong[row]}")
             columns[leaf.name] = column
-    nulls = np.zeros(rows, np.bool_)
-    nulls[list(bad)] = True
-    return {name: _nulled(column, nulls) for name, column in columns.items()}, bad
+    return {name: nulled(column, np.array(list(bad))) if bad else column for name, column in columns.items()}, bad
 
 
 def _edges(content: npt.NDArray[np.uint8], offsets: Ints, leaves: int) -> tuple[Ints, dict[int, str]]:
-    """Where all parts of samples begin, one behind the other: of each its header, its values, and nothing."""
+    """Where the values of samples begin, and the last ones end: int64[rows, leaves + 1]. Without a header there is one value."""
     if not leaves:
-        return offsets, {}
+        return np.stack([offsets[:-1], offsets[1:]], 1), {}
     header = 4 * leaves
     begins, lengths = offsets[:-1], np.diff(offsets)
     sizes = np.zeros((len(begins), leaves), np.int64)
@@ -123,17 +117,9 @@ def _edges(content: npt.NDArray[np.uint8], offsets: Ints, leaves: int) -> tuple[
         row: f"the sample has {lengths[row]:,} bytes, and {total[row]:,} by the sizes of its {leaves} values"
         for row in wrong.tolist()
     }
-    edges = np.empty((len(begins), leaves + 2), np.int64)
-    edges[:, 0], edges[:, 1] = begins, begins + header
-    edges[:, 2:] = begins[:, None] + header + np.cumsum(sizes, 1)
+    edges: Ints = begins[:, None] + header + np.cumsum(np.pad(sizes, ((0, 0), (1, 0))), 1)
     edges[wrong] = begins[wrong, None]
-    return edges.ravel(), said
-
-
-def _pieces(body: Any, edges: Ints, picked: Ints) -> pa.Array:
-    """Parts of bytes, each from an edge to the next, copied one behind the other: large_binary."""
-    parts = [None, pa.py_buffer(np.ascontiguousarray(edges)), pa.py_buffer(body)]
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(edges) - 1, parts).take(pa.array(picked))
+    return edges, said
 
 
 def _flat(raw: pa.Array) -> tuple[npt.NDArray[np.uint8], Ints]:
@@ -142,10 +128,6 @@ def _flat(raw: pa.Array) -> tuple[npt.NDArray[np.uint8], Ints]:
     edges = np.frombuffer(places, np.int64, len(raw) + 1, raw.offset * 8)
     content = np.frombuffer(body, np.uint8) if body is not None else np.empty(0, np.uint8)
     return content[edges[0] : edges[-1]], edges - edges[0]
-
-
-def _nulled(array: pa.Array, rows: npt.NDArray[np.bool_]) -> pa.Array:
-    return pc.if_else(pa.array(~rows), array, pa.scalar(None, array.type)) if rows.any() else array
 
 
 def _arrow(dtype: str) -> pa.DataType:
@@ -249,21 +231,16 @@ def _shaped(raw: pa.Array, dtypes: Mapping[int, str], header: str, wanted: pa.Da
     parts, places = [pa.nulls(1, wanted)], np.zeros(len(raw), np.int64)
     for code in np.unique(codes[right]).tolist():
         rows = np.flatnonzero(right & (codes == code))
-        halves = np.stack([edges[rows] + begin, edges[rows + 1]], 1).ravel()
-        values, _ = _flat(_pieces(content, halves, np.arange(len(rows)) * 2))
-        array, misfits = fit(_nested(_values(values, np.dtype(dtypes[code])), shapes[rows]), wanted)
+        values, _ = _flat(joined(content, edges[rows] + begin, edges[rows + 1]))
+        array, misfits = fit(nested(_values(values, np.dtype(dtypes[code])), shapes[rows]), wanted)
         wrong |= {int(rows[n]): said for n, said in misfits.items()}
         places[rows] = np.arange(len(rows)) + sum(map(len, parts))
         parts.append(array)
     return pa.concat_arrays(parts).take(pa.array(places)), wrong
 
 
-def _nested(values: pa.Array, shapes: Ints) -> pa.Array:
-    """Lists in lists of values, one outermost list for each shape: int64[n, rank]."""
-    for axis in reversed(range(shapes.shape[1])):
-        lengths = np.repeat(shapes[:, axis], np.prod(shapes[:, :axis], 1, dtype=np.int64))
-        values = pa.ListArray.from_arrays(pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32()), values)
-    return values
+def _png(value: bytes) -> bytes:
+    return png_of(value, ("1", "L", "P", "LA", "RGB", "RGBA"))
 
 
 def _images(value: bytes) -> list[bytes]:
@@ -278,22 +255,3 @@ def _images(value: bytes) -> list[bytes]:
         images.append(value[begin : begin + size])
         begin += size
     return images
-
-
-def _png(value: bytes) -> bytes:
-    """The pixels of an image of Pillow (width, height, length of the mode, mode, pixels) as a PNG that is not compressed."""
-    width, height, length = struct.unpack("<III", value[:12]) if len(value) >= 12 else (0, 0, 0)
-    mode, pixels = value[12 : 12 + length].decode("ascii", "replace"), value[12 + length :]
-    if mode not in _COLOURS:
-        raise ValueError(f"an image of the mode {mode[:20]!r} cannot be given as PNG; only {', '.join(_COLOURS)} can")
-    bits, colour = _COLOURS[mode]
-    line = -(-width * bits * _CHANNELS[colour] // 8)
-    if not width or not height or line * height != len(pixels):
-        raise ValueError(f"{len(pixels):,} bytes are no image of {width:,} x {height:,} pixels of the mode {mode}")
-    lines = np.zeros((height, line + 1), np.uint8)  # the first byte says that a line is filtered by nothing
-    lines[:, 1:] = np.frombuffer(pixels, np.uint8).reshape(height, line)
-    head = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0)
-    parts = [(b"IHDR", head), (b"IDAT", zlib.compress(lines.tobytes(), 0)), (b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(part)) + name + part + struct.pack(">I", zlib.crc32(name + part)) for name, part in parts
-    )

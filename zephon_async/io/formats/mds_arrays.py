@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from zephon_async.io.conform import fit, promote
 from zephon_async.io.formats.mds_values import Made, Places, Values
+from zephon_async.io.formats.pieces import joined, nested
 
 _DTYPES = {
     8: "uint8",
@@ -31,7 +32,6 @@ _DTYPES = {
 }
 _CODES = {name: code for code, name in _DTYPES.items()}
 _KNOWN = np.isin(np.arange(256), list(_DTYPES))
-_MOST = (1 << 31) - 1  # values of an Arrow list of the usual kind
 
 
 class _Part(NamedTuple):
@@ -147,14 +147,6 @@ class Arrays:
 
 def _nested(values: Values, begin: Places, end: Places, dtype: np.dtype[Any], shapes: Places) -> pa.Array:
     """Lists of the numbers that lie at some places."""
-    raw = Values(values.body, begin, end).joined().buffers()[2]
+    raw = joined(values.body, begin, end).buffers()[2]
     size = int((end - begin).sum())
-    array = pa.array(np.frombuffer(raw, np.uint8, size).view(dtype) if size else np.empty(0, dtype))
-    for level in reversed(range(shapes.shape[1])):
-        lengths = np.repeat(shapes[:, level], shapes[:, :level].prod(axis=1))
-        offsets = np.concatenate(([0], np.cumsum(lengths)))
-        if offsets[-1] > _MOST:
-            array = pa.LargeListArray.from_arrays(offsets, array)
-        else:
-            array = pa.ListArray.from_arrays(offsets.astype(np.int32), array)
-    return array
+    return nested(pa.array(np.frombuffer(raw, np.uint8, size).view(dtype) if size else np.empty(0, dtype)), shapes)

@@ -15,7 +15,6 @@ Numbers and lists of them are made with array operations; JSON and `pil` cost a 
 """
 
 import struct
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,6 +28,7 @@ from zephon_async.io.conform import cast_rows, fit
 from zephon_async.io.formats.json_types import array_of, looked_type, python_type
 from zephon_async.io.formats.mds_arrays import Arrays
 from zephon_async.io.formats.mds_values import Made, Values
+from zephon_async.io.formats.png import png_of
 from zephon_async.kinds import is_json, json_field
 from zephon_async.nesting import TOO_DEEP, is_too_deep
 
@@ -36,16 +36,6 @@ T = pa.types
 PICKLE = "pkl"
 _NUMBERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 _Unpack: TypeAlias = Callable[[memoryview], Any]
-_PNG_MODES = {  # bits of a pixel, bits of a sample, colour type
-    "1": (1, 1, 0),
-    "L": (8, 8, 0),
-    "LA": (16, 8, 4),
-    "RGB": (24, 8, 2),
-    "RGBA": (32, 8, 6),
-    "I;16": (16, 16, 0),
-    "I;16L": (16, 16, 0),
-    "I;16B": (16, 16, 0),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,28 +168,7 @@ def _listed(unpack: _Unpack, at: int) -> _Unpack:
 
 
 def _png(value: memoryview) -> bytes:
-    """The PNG of an image as PIL has it in memory: width, height, length of its mode, mode, pixels."""
-    width, height, length = struct.unpack_from("<III", value)
-    if length > len(value) - 12:
-        raise ValueError(f"a mode of {length:,} bytes in {len(value):,}")
-    mode = bytes(value[12 : 12 + length]).decode("utf-8", "replace")
-    if mode not in _PNG_MODES:
-        raise ValueError(f"an image of the mode {mode!r} cannot be a PNG; write the column as 'png' or 'jpeg'")
-    pixel, sample, colour = _PNG_MODES[mode]
-    stride = (width * pixel + 7) // 8
-    pixels = np.frombuffer(value[12 + length :], np.uint8)
-    if not 0 < width < 1 << 31 or not 0 < height < 1 << 31 or len(pixels) != stride * height:
-        raise ValueError(f"an image of the mode {mode!r} and of {width:,} x {height:,} pixels in {len(pixels):,} bytes")
-    lines = np.zeros((height, 1 + stride), np.uint8)  # each begins with the number of a filter: 0 is none
-    swapped = sample == 16 and mode != "I;16B"
-    lines[:, 1:] = (pixels.view("<u2").byteswap().view(np.uint8) if swapped else pixels).reshape(height, stride)
-    header = struct.pack(">IIBBBBB", width, height, sample, colour, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 0)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(map(_chunk, *zip(*chunks, strict=True)))
-
-
-def _chunk(kind: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    return png_of(value, ("1", "L", "LA", "RGB", "RGBA", "I;16", "I;16L", "I;16B"))
 
 
 _BYTES, _MANY = pa.large_binary(), pa.list_(pa.large_binary())

@@ -6,6 +6,7 @@ is compressed; `check` does it for any shard.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -19,7 +20,7 @@ from zephon_async.io.formats.inflate import Inflated, codec_of
 from zephon_async.io.formats.mds_index import INDEX, Entry, Found, find, verify
 from zephon_async.io.formats.mds_values import Places
 from zephon_async.io.formats.remembered import Remembered
-from zephon_async.io.stores import Source
+from zephon_async.io.stores import Source, view_of
 
 COMPRESSIONS = ("br", "bz2", "gz", "snappy", "zstd")
 _SHARDS = 1024  # of which the heads are remembered, and what indexes say
@@ -68,7 +69,7 @@ class Samples(NamedTuple):
 
 def open_samples(source: Source, found: Found) -> Samples:
     """The samples of a shard; a compressed one is decompressed. Raises `ShardError` where its head is not what its index says."""
-    read: _Read = getattr(source, "view", source.read)  # what a source has in memory is not copied
+    read: _Read = partial(view_of, source)
     if found.is_compressed:
         body = memoryview(_inflated(source, found))
         read = lambda at, length: body[at : at + length]  # noqa: E731

@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from zephon_async.io.formats.pieces import joined
+
 Places: TypeAlias = npt.NDArray[np.int64]
 Made: TypeAlias = tuple[pa.Array, dict[int, str]]
 """An array, and by row why a value of it is bad; what it has there means nothing."""
@@ -30,13 +32,7 @@ class Values:
 
     def joined(self) -> pa.Array:
         """The values as large_binary, in memory of their own."""
-        n = len(self.begin)
-        if not n:
-            return pa.array([], pa.large_binary())
-        edges = np.empty(2 * n, np.int64)  # the gaps are values too, which are left out
-        edges[0::2], edges[1::2] = self.begin, self.end
-        buffers = [None, pa.py_buffer(edges), pa.py_buffer(self.body)]
-        return pa.LargeBinaryArray.from_buffers(pa.large_binary(), 2 * n - 1, buffers).take(pa.array(np.arange(0, 2 * n - 1, 2)))
+        return joined(self.body, self.begin, self.end)
 
     def numbers(self, dtype: npt.DTypeLike, at: Places) -> npt.NDArray[Any]:
         """Numbers that lie anywhere in the bytes, in the shape of `at`, which must have room behind it."""

@@ -17,6 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from zephon_async.io.conform import nulled
+from zephon_async.io.formats.pieces import nested
+
 _Array = npt.NDArray[Any]
 _MAGIC = b"\x93NUMPY"
 _MOST_HEADER = 10_000
@@ -94,24 +97,15 @@ def _fitting(array: _Array, number: np.dtype[Any], kind: pa.DataType) -> _Array:
 
 
 def _nested(arrays: dict[int, _Array], length: int, number: np.dtype[Any], depth: int) -> pa.Array:
-    """Lists of lists of all numbers, of which nothing is copied but these."""
+    """Lists of lists of all numbers, of which nothing is copied but these; null where there is no array."""
     there = np.zeros(length, np.bool_)
     there[list(arrays)] = True
-    each = list(arrays.values())
-    numbers = np.concatenate([np.empty(0, number), *(array.reshape(-1) for array in each)])
+    numbers = np.concatenate([np.empty(0, number), *(array.reshape(-1) for array in arrays.values())])
     if not depth:
         spread = np.zeros(length, number)
         spread[there] = numbers
         return pa.array(spread, mask=~there)
-    made = pa.array(numbers)
-    for level in range(depth - 1, 0, -1):
-        lengths = [np.full(math.prod(array.shape[:level]), array.shape[level]) for array in each]
-        made = pa.LargeListArray.from_arrays(_offsets(np.concatenate([np.empty(0, np.int64), *lengths])), made)
-    outer = np.zeros(length, np.int64)
-    outer[there] = [len(array) for array in each]
-    return pa.LargeListArray.from_arrays(_offsets(outer), made, mask=pa.array(~there))
-
-
-def _offsets(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    offsets: npt.NDArray[np.int64] = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
-    return offsets
+    shapes = np.zeros((length, depth), np.int64)
+    shapes[there] = np.array([array.shape for array in arrays.values()], np.int64).reshape(-1, depth)
+    made = nested(pa.array(numbers), shapes)
+    return made if there.all() else nulled(made, np.flatnonzero(~there))

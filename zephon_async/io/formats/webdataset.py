@@ -35,7 +35,7 @@ from zephon_async.io.formats.samples import ANY, KEY, Samples, column_name, spli
 from zephon_async.io.formats.tar import walk
 from zephon_async.io.formats.tar_scan import Run, TarScan
 from zephon_async.io.pool import Pool
-from zephon_async.io.stores import Source
+from zephon_async.io.stores import Source, view_of
 
 COUNTED_BYTES = 64 << 20
 _PASSED = 4  # row blocks on the way to others that are decoded
@@ -110,7 +110,7 @@ def _counted(source: Source) -> Edges:
 def _alone(source: Source, unit: Any, wanted: Callable[[str], bool]) -> Samples:
     """The rows of a unit that is one row block."""
     start, stop = int(unit["start"]), int(unit["stop"])
-    text = getattr(source, "view", source.read)(start, stop - start)
+    text = view_of(source, start, stop - start)
     walked, samples = walk(source.where, text, start), Samples(wanted)
     if walked.error is not None:
         raise walked.error

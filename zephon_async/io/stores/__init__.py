@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from typing import cast
 
 from zephon_async.errors import RecipeError
-from zephon_async.io.stores.base import Source, SourceFile, Store, named_beside, names_files
+from zephon_async.io.stores.base import Source, SourceFile, Store, named_beside, names_files, view_of
 from zephon_async.io.stores.connection import Connection, Fault, Kind, Object, Scheme, shown
 from zephon_async.io.stores.lance import LanceSource, LanceStore, lance_store
 from zephon_async.io.stores.local import LocalSource, LocalStore, is_pattern
@@ -42,6 +42,7 @@ __all__ = [
     "scheme_name",
     "scheme_of",
     "shown",
+    "view_of",
 ]
 
 _TABLE = {  # scheme: module, in which it is SCHEME

@@ -7,9 +7,9 @@ Threads: stores and sources are values; any thread may read from one at any time
 """
 
 import io
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from zephon_async.io.catalog import Shard
 
@@ -93,10 +93,16 @@ def names_files(pattern: str, names: Collection[str]) -> bool:
     return bool(pattern.strip("*")) and all(fnmatchcase(name.rpartition("/")[2], pattern) for name in names)
 
 
+def view_of(source: Source, offset: int, length: int) -> bytes | memoryview:
+    """The bytes that `read` gives, without a copy where a source has them in memory, and a method `view` that says so."""
+    view: Callable[[int, int], bytes | memoryview] = getattr(source, "view", source.read)
+    return view(offset, length)
+
+
 class SourceFile(io.RawIOBase):
     """A source as a file object, for libraries that want one.
 
-    What a source has in memory (it has a method `view` then) is given as a view, which Arrow takes without a copy.
+    What a source has in memory is given as a view, which Arrow takes without a copy.
     """
 
     def __init__(self, source: Source) -> None:
@@ -106,7 +112,7 @@ class SourceFile(io.RawIOBase):
 
     def turn_to(self, source: Source) -> None:
         """Read from another source of the same bytes."""
-        self._source, self._read = source, getattr(source, "view", source.read)
+        self._source = source
 
     def readable(self) -> bool:
         return True
@@ -123,6 +129,6 @@ class SourceFile(io.RawIOBase):
 
     def read(self, size: int | None = -1) -> bytes:
         left = max(self._source.size - self._at, 0)
-        piece: bytes = self._read(self._at, left if size is None or size < 0 else min(size, left))
+        piece = cast(bytes, view_of(self._source, self._at, left if size is None or size < 0 else min(size, left)))
         self._at += len(piece)
         return piece
