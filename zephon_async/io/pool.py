@@ -2,14 +2,23 @@
 
 Entering a Parquet row group at block 100 means decoding the 99 before it; an iterator that has just given block 99 gives the
 next for nothing. A decoder takes such an *opened* unit out of the pool, is its only owner while it reads, and puts it back.
-The pool is bounded in bytes and forgets the least recently used; losing one costs time, never data.
 
-Threads: a lock guards the list; an opened unit outside of the list has one owner.
+Of what is read from its start, as a compressed shard is, there are also *points* where it can be entered again: copies of what read
+it, made every so often. Whoever takes one gets a copy of that.
+
+The pool is bounded in bytes, of which a part may be for points, and forgets the least recently used; losing one costs time, never
+data.
+
+Threads: a lock guards the lists; an opened unit outside of them has one owner, and a point in them is only copied.
 """
 
 import threading
-from typing import Any, Protocol, TypeAlias
+from collections import OrderedDict
+from typing import Any, Protocol, Self, TypeAlias
 
+APART = 32 << 20
+"""Bytes of what comes out of a shard between two points, at least."""
+_POINTS = 4  # one part in so many of the limit is for points
 Key: TypeAlias = tuple[str, int]
 """Which unit: where its shard is, and its start in it."""
 
@@ -23,38 +32,84 @@ class Opened(Protocol):
     def nbytes(self) -> int: ...
 
 
+class Scan(Opened, Protocol):
+    """One that is read from its start. restart: from which byte of what comes out on a copy reads."""
+
+    @property
+    def restart(self) -> int: ...
+
+    def copy(self) -> Self: ...
+
+
 class Pool:
-    """Opened units that nobody is using."""
+    """Opened units that nobody is using, and points."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._lock = threading.Lock()
         self._limit = limit_bytes
         self._idle: list[tuple[Key, Opened]] = []  # the least recently used first
-        self._bytes = 0
+        self._points: OrderedDict[Key, list[Scan]] = OrderedDict()  # likewise; those of a unit by their places
+        self._idle_bytes = self._points_bytes = 0
 
     def __repr__(self) -> str:
-        return f"<Pool {len(self._idle)} units, {self._bytes:,} of {self._limit:,} bytes>"
+        points = sum(map(len, self._points.values()))
+        return f"<Pool {len(self._idle)} units, {points} points, {self._bytes:,} of {self._limit:,} bytes>"
+
+    @property
+    def _bytes(self) -> int:
+        return self._idle_bytes + self._points_bytes
 
     def take(self, key: Key, block: int) -> Any:
         """The opened unit that stands nearest before `block`, or at it; None where there is none."""
         with self._lock:
             standing = [n for n, (owner, opened) in enumerate(self._idle) if owner == key and opened.at <= block]
-            if not standing:
+            nearest = max(standing, key=lambda n: self._idle[n][1].at, default=None)
+            point = max((each for each in self._points.get(key, ()) if each.at <= block), key=lambda each: each.at, default=None)
+            if point is not None and (nearest is None or self._idle[nearest][1].at < point.at):
+                return point.copy()
+            if nearest is None:
                 return None
-            _, opened = self._idle.pop(max(standing, key=lambda n: self._idle[n][1].at))
-            self._bytes -= opened.nbytes
+            _, opened = self._idle.pop(nearest)
+            self._idle_bytes -= opened.nbytes
             return opened
 
     def put(self, key: Key, opened: Opened) -> None:
         """Give one back. The last one is kept even where it alone is larger than the limit."""
         with self._lock:
             self._idle.append((key, opened))
-            self._bytes += opened.nbytes
-            while self._bytes > self._limit and len(self._idle) > 1:
-                self._bytes -= self._idle.pop(0)[1].nbytes
+            self._idle_bytes += opened.nbytes
+            self._make_room()
+
+    def mark(self, key: Key, scan: Scan) -> None:
+        """Make a point of where a scan stands, between two row blocks, if there is none near before it."""
+        with self._lock:
+            points = self._points.get(key, [])
+            before = max((point.restart for point in points if point.restart <= scan.restart), default=0)
+            if points:
+                self._points.move_to_end(key)
+            if scan.restart - before < APART:
+                return
+            self._points[key] = sorted([*points, point := scan.copy()], key=lambda point: point.at)
+            self._points_bytes += point.nbytes
+            while self._points_bytes > self._limit // _POINTS:
+                self._thin()
+            self._make_room()
 
     def clear(self) -> None:
         """Forget all."""
         with self._lock:
             self._idle.clear()
-            self._bytes = 0
+            self._points.clear()
+            self._idle_bytes = self._points_bytes = 0
+
+    def _make_room(self) -> None:
+        while self._bytes > self._limit and len(self._idle) > 1:
+            self._idle_bytes -= self._idle.pop(0)[1].nbytes
+
+    def _thin(self) -> None:
+        """Forget every other point of the unit that was used the longest ago."""
+        key, points = next(iter(self._points.items()))
+        self._points_bytes -= sum(point.nbytes for point in points[::2])
+        self._points[key] = points[1::2]
+        if not self._points[key]:
+            del self._points[key]

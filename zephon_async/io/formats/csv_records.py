@@ -15,6 +15,7 @@ Threads: functions of their arguments; a `RecordScan` has one owner.
 import re
 from collections.abc import Sequence
 from functools import cache
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -92,6 +93,11 @@ class RecordScan(LineScan):
         self._delimiter, self._state = delimiter, _START
         self._header: tuple[str, ...] | None = None
         self._odd: list[int] = []  # where in what has come out there is what only a strict reader reads right
+
+    def copy(self) -> Self:
+        twin = super().copy()
+        twin._odd = list(self._odd)
+        return twin
 
     def up_to(self, stop: int) -> tuple[Lines, bool]:
         self._begin()

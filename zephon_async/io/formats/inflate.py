@@ -3,6 +3,11 @@
 Nothing is taken for whole that is not: a shard that ends inside a member, a wrong checksum, and bytes behind the last member that
 belong to none are errors. Zeros behind members are padding, and skippable frames of zstd are skipped.
 
+A stream can be copied, so that what was passed can be entered again, and not by way of the start. Of gzip a decompressor's state
+is copied. The others have none that can be: a copy begins at the member (frame, stream) that the place is in, and drops what it
+passes. Blocks inside a member of xz or bzip2 are not used, as the standard library's decompressors do not tell of them, nor are the
+tables of frames that some write behind zstd: what such a table says is only known to be true when all before it has been read.
+
 Threads: a `Stream` has one owner.
 """
 
@@ -11,13 +16,20 @@ import lzma
 import sys
 import zlib
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from copy import copy
+from typing import Any, NamedTuple, Protocol, Self
 
 from zephon_async.errors import ShardError
 from zephon_async.io.catalog import MOST_RATIO
 from zephon_async.io.stores import Source
 
-_TAKEN, _GIVEN = 1 << 22, 1 << 20  # bytes that are read at once, and that come out at once
+_TAKEN, _TAKEN_FAR, _GIVEN = (
+    1 << 20,
+    4 << 20,
+    1 << 20,
+)  # bytes that are read at once, of what is far away, and that come out at once
+_FED = 1 << 18  # bytes that a decompressor is given at once: it holds what it has not used
+_PADDED = 512  # bytes that are looked at for padding at once
 _MOST_MEMORY = 1 << 28  # bytes, of a decompressor of xz: a shard says how much it wants
 
 
@@ -41,6 +53,11 @@ class _Gunzip:
         piece = self._of.decompress(self._of.unconsumed_tail + data, most)
         self._full = len(piece) == most  # it may have more without more input
         return piece
+
+    def copy(self) -> "_Gunzip":
+        twin = _Gunzip()
+        twin._of, twin._full = self._of.copy(), self._full
+        return twin
 
     @property
     def eof(self) -> bool:
@@ -113,7 +130,16 @@ class Stream(Protocol):
     """What comes out of a shard, from its start on. nbytes: what it holds."""
 
     where: str
-    nbytes: int
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def restart(self) -> int:
+        """From which byte of what comes out on a copy reads."""
+
+    def copy(self) -> Self:
+        """Another one at the same place."""
 
     def turn_to(self, source: Source) -> None:
         """Read on from another source of the same bytes."""
@@ -128,77 +154,149 @@ def stream_of(source: Source) -> Stream:
     return Plain(source) if codec is None else Inflated(source, codec)
 
 
-class Plain:
-    """The bytes of a shard, from its start on."""
+class _Input:
+    """The bytes of a shard one behind the other."""
 
     def __init__(self, source: Source) -> None:
-        self.where, self.nbytes = source.where, _TAKEN
-        self._at, self._rest = 0, memoryview(b"")
+        self._held, self._used, self._end = b"", 0, 0  # bytes, how many of them are used, and where in the shard they end
         self.turn_to(source)
 
     def turn_to(self, source: Source) -> None:
         self._source = source
+        self._step = _TAKEN_FAR if hasattr(source, "tail") else _TAKEN
+
+    @property
+    def nbytes(self) -> int:
+        return len(self._held)
+
+    @property
+    def at(self) -> int:
+        """Where in the shard the next byte is."""
+        return self._end - len(self._held) + self._used
+
+    def copy_at(self, at: int) -> "_Input":
+        """Another one, which stands elsewhere."""
+        twin = _Input(self._source)
+        twin._end = at
+        return twin
+
+    def take(self, most: int) -> bytes:
+        """The next bytes; none at the end."""
+        if self._used == len(self._held):
+            length = min(self._step - self._end % self._step, self._source.size - self._end)
+            self._held, self._used = bytes(self._source.read(self._end, length)) if length else b"", 0
+            self._end += length
+        piece = self._held[self._used : self._used + most]
+        self._used += len(piece)
+        return piece
+
+    def give_back(self, nbytes: int) -> None:
+        """The last bytes that were taken, by this one or by that of which it is a copy, are the next again."""
+        if nbytes > self._used:
+            self._held, self._used, self._end = b"", 0, self.at - nbytes
+        else:
+            self._used -= nbytes
+
+
+class Plain:
+    """The bytes of a shard, from its start on."""
+
+    def __init__(self, source: Source) -> None:
+        self.where, self._input = source.where, _Input(source)
+
+    @property
+    def nbytes(self) -> int:
+        return self._input.nbytes
+
+    @property
+    def restart(self) -> int:
+        return self._input.at
+
+    def copy(self) -> Self:
+        twin = copy(self)
+        twin._input = self._input.copy_at(self._input.at)
+        return twin
+
+    def turn_to(self, source: Source) -> None:
+        self._input.turn_to(source)
 
     def read(self) -> bytes:
-        if not self._rest and self._at < self._source.size:
-            self._rest = memoryview(self._source.read(self._at, min(_TAKEN, self._source.size - self._at)))
-            self._at += len(self._rest)
-        piece, self._rest = bytes(self._rest[:_GIVEN]), self._rest[_GIVEN:]
-        return piece
+        return self._input.take(_GIVEN)
 
 
 class Inflated:
     """What comes out of a compressed shard, from its start on."""
 
     def __init__(self, source: Source, codec: Codec) -> None:
-        self.where, self.nbytes = source.where, codec.nbytes + _TAKEN
-        self._source, self._codec = source, codec
+        self.where, self._input, self._codec = source.where, _Input(source), codec
         self._member: _Decompressor | None = None
-        self._input = b""
-        self._at = self._came_out = 0
+        self._begun = (0, 0)  # where the member begins, in the shard and in what comes out
+        self._came_out = self._passed = 0  # bytes, and how many of the next ones are dropped
         self._broken: tuple[type[Exception], ...] = (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError)
         if codec is _ZSTD:
             self._broken = (*self._broken, _zstd().ZstdError)
 
+    @property
+    def nbytes(self) -> int:
+        return self._input.nbytes + (self._codec.nbytes if self._member is not None else 0)
+
+    @property
+    def restart(self) -> int:
+        inside = self._member is not None and not isinstance(self._member, _Gunzip)
+        return self._begun[1] if inside else self._came_out
+
+    def copy(self) -> Self:
+        twin = copy(self)
+        twin._input = self._input.copy_at(self._input.at)
+        if isinstance(self._member, _Gunzip):
+            twin._member = self._member.copy()
+        elif self._member is not None:
+            at, twin._came_out = self._begun
+            twin._member, twin._input = None, self._input.copy_at(at)
+            twin._passed = self._passed + self._came_out - twin._came_out
+        return twin
+
     def turn_to(self, source: Source) -> None:
-        """Read on from another source of the same bytes."""
-        self._source = source
+        self._input.turn_to(source)
 
     def read(self) -> bytes:
-        """The next piece; an empty one at the end. Raises `ShardError` where it is broken, or is cut short."""
         while True:
             if self._member is None and not self._next_member():
                 return b""
-            assert self._member is not None
-            if self._member.needs_input and not self._input and not self._take():
-                raise ShardError(f"{self.where}: ends inside a {self._codec.name} member, at byte {self._at:,}: it was cut short")
-            try:
-                piece = self._member.decompress(self._input, _GIVEN)
-            except self._broken as error:
-                raise ShardError(f"{self.where}: cannot be decompressed as {self._codec.name}: {error}") from error
-            self._input = b""
-            if self._member.eof:
-                self._input, self._member = self._member.unused_data, None
-            self._came_out += len(piece)
-            if self._came_out > MOST_RATIO * self._at:
-                raise ShardError(f"{self.where}: more than {MOST_RATIO:,} bytes come out of a byte of it: it is not what it seems")
-            if piece:
+            piece = self._piece()
+            dropped = min(self._passed, len(piece))
+            self._passed -= dropped
+            if piece := piece[dropped:]:
                 return piece
+
+    def _piece(self) -> bytes:
+        """What comes out of the member next; it may be nothing. Raises `ShardError` where it is broken, or is cut short."""
+        assert self._member is not None
+        fed = b""
+        if self._member.needs_input and not (fed := self._input.take(_FED)):
+            raise ShardError(f"{self.where}: ends inside a {self._codec.name} member, at byte {self._input.at:,}: it was cut short")
+        try:
+            piece = self._member.decompress(fed, _GIVEN)
+        except self._broken as error:
+            raise ShardError(f"{self.where}: cannot be decompressed as {self._codec.name}: {error}") from error
+        if self._member.eof:
+            self._input.give_back(len(self._member.unused_data))
+            self._member = None
+        self._came_out += len(piece)
+        if self._came_out > MOST_RATIO * self._input.at:
+            raise ShardError(f"{self.where}: more than {MOST_RATIO:,} bytes come out of a byte of it: it is not what it seems")
+        return piece
 
     def _next_member(self) -> bool:
         """Begin the next member, if there is one."""
-        while self._at:  # behind the first
-            if self._codec.padded:
-                self._input = self._input.lstrip(b"\0")
-            if self._input:
+        while self._input.at:  # behind the first
+            piece = self._input.take(_PADDED)
+            there = len(piece.lstrip(b"\0") if self._codec.padded else piece)
+            self._input.give_back(there)
+            if there:
                 break
-            if not self._take():
+            if not piece:
                 return False
+        self._begun = self._input.at, self._came_out
         self._member = self._codec.open()
         return True
-
-    def _take(self) -> bool:
-        length = min(_TAKEN, self._source.size - self._at)
-        self._input = bytes(self._source.read(self._at, length)) if length else b""
-        self._at += length
-        return bool(length)

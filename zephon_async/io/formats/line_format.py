@@ -128,6 +128,8 @@ class LineDecoder:
         while scan.at < blocks.stop and not last:
             number = scan.at
             lines, last = _next(scan, unit)
+            if not last:
+                self._pool.mark(key, scan)
             if number >= blocks.start - _PASSED:
                 decoded.append(self._decoded(source, number, lines, last))
         if not last:

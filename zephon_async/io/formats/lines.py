@@ -7,7 +7,8 @@ Threads: functions of their arguments; a `LineScan` has one owner.
 """
 
 from collections import deque
-from typing import NamedTuple
+from copy import copy
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -157,12 +158,27 @@ class LineScan:
         self._text, self._base = _Pieces(), 0  # what has come out and was not given, from where on
         self._ends = np.empty(0, np.int64)  # of the lines in it
         self._over = False  # nothing more comes
-        self.turn_to = stream.turn_to
 
     @property
     def nbytes(self) -> int:
         """Bytes that it holds."""
         return self._stream.nbytes + self._text.nbytes
+
+    @property
+    def restart(self) -> int:
+        """From which byte of what comes out on a copy reads."""
+        return self._stream.restart
+
+    def copy(self) -> Self:
+        """Another one at the same place."""
+        twin = copy(self)
+        twin._stream, twin._text = self._stream.copy(), _Pieces()
+        twin._text.add(self._text.whole())
+        return twin
+
+    def turn_to(self, source: Source) -> None:
+        """Read on from another source of the same bytes."""
+        self._stream.turn_to(source)
 
     def up_to(self, stop: int) -> tuple[Lines, bool]:
         """The next row block: the lines that begin before a byte of what comes out; and whether there is none behind them."""

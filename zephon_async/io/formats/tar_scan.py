@@ -7,7 +7,8 @@ Threads: a `TarScan` has one owner.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from copy import copy
+from typing import Protocol, Self
 
 from zephon_async.errors import ShardError
 from zephon_async.io.formats.inflate import Codec, Inflated
@@ -21,11 +22,18 @@ MOST_UNPACKED = 2 << 30  # bytes of a file of a compressed shard
 
 
 class _Bytes(Protocol):
-    nbytes: int
+    @property
+    def nbytes(self) -> int: ...
 
     @property
     def end(self) -> int:
         """Where they end, of those that were asked for and are not there."""
+
+    def restart(self, at: int) -> int:
+        """From which of them on a copy reads that is to give those from `at` on."""
+
+    def copy(self) -> Self:
+        """Another one at the same place."""
 
     def turn_to(self, source: Source) -> None:
         """Read on from another source of the same bytes."""
@@ -49,6 +57,12 @@ class _Plain:
     def end(self) -> int:
         return self._source.size
 
+    def restart(self, at: int) -> int:
+        return at
+
+    def copy(self) -> Self:
+        return copy(self)
+
     def turn_to(self, source: Source) -> None:
         self._source = source
 
@@ -67,11 +81,25 @@ class _Unpacked:
 
     def __init__(self, source: Source, codec: Codec) -> None:
         self._stream, self._at = Inflated(source, codec), 0
-        self.nbytes, self.turn_to = self._stream.nbytes, self._stream.turn_to
+
+    @property
+    def nbytes(self) -> int:
+        return self._stream.nbytes
 
     @property
     def end(self) -> int:
         return self._at
+
+    def restart(self, at: int) -> int:
+        return self._stream.restart
+
+    def copy(self) -> Self:
+        twin = copy(self)
+        twin._stream = self._stream.copy()
+        return twin
+
+    def turn_to(self, source: Source) -> None:
+        self._stream.turn_to(source)
 
     def take(self, at: int, kept: bytes, need: int, gap: int) -> bytes:
         if need > MOST_UNPACKED:
@@ -115,6 +143,17 @@ class TarScan:
     def nbytes(self) -> int:
         """Bytes that it holds."""
         return self._bytes.nbytes + len(self._text)
+
+    @property
+    def restart(self) -> int:
+        """From which byte of the archive on a copy reads."""
+        return self._bytes.restart(self._place)
+
+    def copy(self) -> Self:
+        """Another one at the same place, between two row blocks."""
+        twin = copy(self)
+        twin.run, twin._bytes = Run(self.run.text, self.run.base, self.run.members), self._bytes.copy()
+        return twin
 
     @property
     def end(self) -> int:

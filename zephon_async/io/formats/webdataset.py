@@ -153,6 +153,8 @@ class WebDatasetDecoder:
         while scan.at < blocks.stop and not last:
             number, given = scan.at, scan.at >= blocks.start - _PASSED
             samples, last = _next(scan, unit, self._wanted if given else _nothing)
+            if not last:
+                self._pool.mark(key, scan)
             if given:
                 decoded.append(self._block(number, samples, last))
         if not last:
