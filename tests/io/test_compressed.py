@@ -252,6 +252,20 @@ def test_missing_columns_and_types_are_found(tmp_path: Path, counted: bool) -> N
     assert found == [{"a": 1, "b": None, "c": None}, {"a": None, "b": "x", "c": None}, {"a": None, "b": "y", "c": [1, 2]}]
 
 
+def test_what_a_decompressor_of_zstd_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame says how large its window is, or, where all that comes out is its window, how much that is."""
+
+    def head(of: bytes) -> int:
+        return inflate._zstd_bytes(of[:18]) - (1 << 18)
+
+    of_unknown_size = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 21})
+    body = random.Random(1).randbytes(70_000)
+    assert head(of_unknown_size.compress(body) + of_unknown_size.flush()) == 2 << 20
+    for size in (200, 300, 255, 256, 65_791, 65_792, 70_000):
+        assert head(zstd.compress(body[:size])) == size
+    assert head(SKIPPABLE + bytes(18)) == 0
+
+
 def test_a_shard_that_wants_too_much_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inflate, "_MOST_MEMORY", 1 << 16)
     with pytest.raises(ShardError, match="cannot be decompressed as xz: Memory usage limit exceeded"):

@@ -2,6 +2,7 @@
 
 import gzip
 import random
+import re
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -53,6 +54,15 @@ def test_explain_says_what_it_costs_to_enter_one_again(folder: Path) -> None:
     said = f"to enter one again, as after a restore, costs at most one pass over it, of {largest:,} bytes for the largest"
     with pipeline(folder) as run:
         assert f"    7 units read from the start: {said}" in run.explain().splitlines()
+
+
+def test_each_slice_has_room_for_what_stands_open(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else they would push out one another in turn, and each read its shard from the start for every row block."""
+    monkeypatch.setattr(inflate, "_GIVEN", 1_000)
+    monkeypatch.setitem(inflate._CODECS, ".gz", inflate._GZIP._replace(nbytes=lambda head: 50 << 20))
+    with pipeline(folder, lanes=3, memory_budget="2GiB") as run:
+        (found,) = re.findall(r"and ([\d,]+) for units that stand open", run.explain())
+    assert 3 * (50 << 20) < int(found.replace(",", "")) < 3 * (51 << 20)
 
 
 def test_lanes_share_one_shard_evenly(folder: Path) -> None:

@@ -13,7 +13,9 @@ from zephon_async.operators import Operator
 
 _CACHE = 4  # one part in so many of the budget is for row blocks
 _OPEN = 4  # and of what is over the need one in so many, at most, for units that stand open: ...
-_OPEN_BYTES = 4 << 20  # ... one of this size for each dataset of each lane: they take turns, and each would push out the next
+_OPEN_BYTES = (
+    4 << 20
+)  # ... one of this size at least for each dataset of each lane: they take turns, and each would push out the next
 _LEAST_OPEN_BYTES = 64 << 20
 _REMOTE = 2  # where shards are remote, as much again is for what was fetched and not decoded yet, if there is room;
 _REMEMBERED = 8  # of that one part in so many is for what was read to plan, and half of the rest for what is on its way
@@ -70,8 +72,10 @@ class Budget:
     need: Need
 
 
-def divide(budget_bytes: int, lanes: int, need: Need, datasets: int = 1, remote: bool = False) -> Budget:
-    """Divide a budget over `lanes` lanes, each of `datasets` datasets. remote: whether shards are.
+def divide(
+    budget_bytes: int, lanes: int, need: Need, datasets: int = 1, remote: bool = False, opened_bytes: int = _OPEN_BYTES
+) -> Budget:
+    """Divide a budget over `lanes` lanes, each of `datasets` datasets. remote: whether shards are. opened_bytes: of an open unit.
 
     Raises `RecipeError` where it is below what the lanes need.
     """
@@ -81,7 +85,7 @@ def divide(budget_bytes: int, lanes: int, need: Need, datasets: int = 1, remote:
             f"memory_budget is {budget_bytes:,} bytes, and {lanes} lanes must be able to hold {needed:,}: each {need}. "
             f"Set options(memory_budget={needed}) or more, or use fewer lanes, smaller windows or a smaller chunk_rows"
         )
-    opened = max(lanes * datasets * _OPEN_BYTES, _LEAST_OPEN_BYTES)
+    opened = max(lanes * datasets * max(opened_bytes, _OPEN_BYTES), _LEAST_OPEN_BYTES)
     open_bytes = min(opened, (budget_bytes - needed) // _OPEN)
     spare = min(budget_bytes // _CACHE * (_REMOTE if remote else 1), budget_bytes - needed - open_bytes)
     fetched_bytes = spare // _REMOTE if remote else 0

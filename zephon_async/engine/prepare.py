@@ -100,7 +100,7 @@ def _prepare(spec: Spec, facts: Mapping[str, Any] | None, topology: Topology, ac
         size = spec.microbatch_size
         need = Need.of(operators, size, options.prefetch, options.chunk_rows, usual.row_bytes, usual.block_bytes)
         remote = any(dataset.store.remote for dataset in datasets)
-        budget = divide(options.budget_bytes, len(topology.owned), need, len(datasets), remote)
+        budget = divide(options.budget_bytes, len(topology.owned), need, len(datasets), remote, reader.opened_bytes)
     finally:
         reader.close()
     access.bound(budget.remembered_bytes)

@@ -50,6 +50,8 @@ class Pool:
         self._idle: list[tuple[Key, Opened]] = []  # the least recently used first
         self._points: OrderedDict[Key, list[Scan]] = OrderedDict()  # likewise; those of a unit by their places
         self._idle_bytes = self._points_bytes = 0
+        self.largest = 0
+        """Bytes of the largest that was put here."""
 
     def __repr__(self) -> str:
         points = sum(map(len, self._points.values()))
@@ -78,6 +80,7 @@ class Pool:
         with self._lock:
             self._idle.append((key, opened))
             self._idle_bytes += opened.nbytes
+            self.largest = max(self.largest, opened.nbytes)
             self._make_room()
 
     def mark(self, key: Key, scan: Scan) -> None:

@@ -121,6 +121,11 @@ class Reader:
         """Whether a block of a unit should be read after the one before it, not at the same time."""
         return bool(self.datasets[dataset].catalog(lenient=True).units["entry"][unit] != ANYWHERE)
 
+    @property
+    def opened_bytes(self) -> int:
+        """Bytes of the largest unit that has stood open between two reads."""
+        return self._pool.largest
+
     def close(self) -> None:
         """Let go of what stands open."""
         self._pool.clear()

@@ -30,6 +30,7 @@ _TAKEN, _TAKEN_FAR, _GIVEN = (
 )  # bytes that are read at once, of what is far away, and that come out at once
 _FED = 1 << 18  # bytes that a decompressor is given at once: it holds what it has not used
 _PADDED = 512  # bytes that are looked at for padding at once
+_HEAD, _ZSTD_MAGIC = 18, b"\x28\xb5\x2f\xfd"  # bytes of the longest header of a frame, and its first
 _MOST_MEMORY = 1 << 28  # bytes, of a decompressor of xz: a shard says how much it wants
 
 
@@ -93,23 +94,37 @@ def unpack_zstd(piece: bytes | memoryview, most: int) -> bytes:
     return bytes(out)
 
 
+def _zstd_bytes(head: bytes) -> int:
+    """Bytes that a decompressor holds of a frame that begins so: its window, which it says, and some.
+
+    Layout: RFC 8878, 3.1.1.1.
+    """
+    if len(head) < _HEAD or head[:4] != _ZSTD_MAGIC:  # one that is skipped
+        return 1 << 18
+    described, window = head[4], (8 + (head[5] & 7)) << (7 + (head[5] >> 3))
+    if described & 32:  # there is no window but all that comes out, of which the size is told
+        begin, flag = 5 + (0, 1, 2, 4)[described & 3], described >> 6
+        window = int.from_bytes(head[begin : begin + (1 << flag)], "little") + 256 * (flag == 1)
+    return min(window, _MOST_MEMORY) + (1 << 18)
+
+
 class Codec(NamedTuple):
-    """A way of compression. nbytes: about what a decompressor holds. padded: zeros may lie behind a member."""
+    """A way of compression. nbytes: about what a decompressor holds, by how a member begins. padded: zeros may lie behind one."""
 
     name: str
     open: Callable[[], Any]
-    nbytes: int
+    nbytes: Callable[[bytes], int]
     padded: bool
 
 
-_GZIP = Codec("gzip", _Gunzip, 1 << 16, True)
-_ZSTD = Codec("zstd", lambda: _zstd().ZstdDecompressor(), 8 << 20, False)
+_GZIP = Codec("gzip", _Gunzip, lambda head: 1 << 16, True)
+_ZSTD = Codec("zstd", lambda: _zstd().ZstdDecompressor(), _zstd_bytes, False)
 _CODECS = {
     ".gz": _GZIP,
     ".zst": _ZSTD,
     ".zstd": _ZSTD,
-    ".bz2": Codec("bzip2", bz2.BZ2Decompressor, 4 << 20, False),
-    ".xz": Codec("xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_MEMORY), 8 << 20, True),
+    ".bz2": Codec("bzip2", bz2.BZ2Decompressor, lambda head: 4 << 20, False),
+    ".xz": Codec("xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_MEMORY), lambda head: 9 << 20, True),
 }
 
 
@@ -230,6 +245,7 @@ class Inflated:
     def __init__(self, source: Source, codec: Codec) -> None:
         self.where, self._input, self._codec = source.where, _Input(source), codec
         self._member: _Decompressor | None = None
+        self._member_bytes = 0
         self._begun = (0, 0)  # where the member begins, in the shard and in what comes out
         self._came_out = self._passed = 0  # bytes, and how many of the next ones are dropped
         self._broken: tuple[type[Exception], ...] = (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError)
@@ -238,7 +254,7 @@ class Inflated:
 
     @property
     def nbytes(self) -> int:
-        return self._input.nbytes + (self._codec.nbytes if self._member is not None else 0)
+        return self._input.nbytes + (0 if self._member is None else self._member_bytes)
 
     @property
     def restart(self) -> int:
@@ -298,5 +314,7 @@ class Inflated:
             if not piece:
                 return False
         self._begun = self._input.at, self._came_out
-        self._member = self._codec.open()
+        head = self._input.take(_HEAD)
+        self._input.give_back(len(head))
+        self._member, self._member_bytes = self._codec.open(), self._codec.nbytes(head)
         return True
