@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.fake_storage import Call, Storage
-from zephon_async.io.access import NOW, Access, Place, Range
+from zephon_async.io.access import NOW, Access
+from zephon_async.io.ranges import Place, Range
 from zephon_async.io.storage_options import CacheOptions, StorageOptions
 
 T_S = 20.0  # it does not take as long
@@ -25,7 +26,7 @@ def wanted(storage: Storage, offset: int = 0, length: int | None = None, key: st
 
 def cached(root: Path, limit: int = 1 << 20) -> Access:
     access = Access(StorageOptions(CacheOptions(enabled=True, root=root, limit_bytes=limit)))
-    access.bound(0)  # all that is known is of the cache
+    access.bound(0, 0)  # all that is known is of the cache
     return access
 
 

@@ -84,6 +84,14 @@ def whole(
     )
 
 
+def all_blocks(reader: Reader) -> list[Block]:
+    """All row blocks of the first unit of a reader's first dataset, which is read from its start."""
+    blocks = [reader.read(0, 0, 0)]
+    while not blocks[-1].last:
+        blocks.append(reader.read(0, 0, len(blocks)))
+    return blocks
+
+
 def _blocks(reader: Reader, catalog: Catalog) -> Iterator[Block]:
     for n, unit in enumerate(catalog.units):
         for number in count() if unit["entry"] == FROM_START else range(-(-int(unit["length"]) // int(unit["block"]))):

@@ -71,7 +71,8 @@ def _fetched(budget: Budget) -> list[str]:
         return []
     return [
         f"  of remote shards: {budget.coming_bytes:,} for what is coming, {budget.fetched_bytes:,} for what waits to be decoded "
-        f"(more of it waits on the disk), {budget.remembered_bytes:,} for footers and the like"
+        f"(more of it waits on the disk), {budget.remembered_bytes:,} for footers and the like, and as many to read ahead of units "
+        "that are read from the start"
     ]
 
 

@@ -24,8 +24,9 @@ from tests.fake_storage import Call, Cut, FakeConnection, FakeScheme, Storage
 from zephon_async.errors import ClosedError, RecipeError, ShardError, WorkerError
 from zephon_async.io import access as module
 from zephon_async.io import cache as cache_module
-from zephon_async.io.access import NOW, Access, Place
+from zephon_async.io.access import NOW, Access
 from zephon_async.io.at_once import at_once
+from zephon_async.io.ranges import Place
 from zephon_async.io.storage_options import StorageOptions
 from zephon_async.io.stores import Connection, Fault, Kind
 
@@ -204,11 +205,11 @@ def test_it_is_bounded_and_the_oldest_is_forgotten(storage: Storage) -> None:
         for n in (0, 2, 1):
             access.read(wanted(storage, key=f"k{n}"))
         assert [call.key for call in storage.calls] == ["k1"]
-        access.bound(99)
+        access.bound(99, 0)
         assert access.held_bytes == 0
         access.read(wanted(storage, key="k0"))
         assert access.held_bytes == 0
-        access.bound(1_000)
+        access.bound(1_000, 0)
         access.read(wanted(storage, key="k0"))
         assert access.held_bytes == 100
 
@@ -471,7 +472,8 @@ FORKED = """
     from pathlib import Path
     from tests.fake_storage import FakeScheme, Storage
     from zephon_async.io import access as module
-    from zephon_async.io.access import NOW, Access, Place, Range
+    from zephon_async.io.access import NOW, Access
+    from zephon_async.io.ranges import Place, Range
     from zephon_async.io.storage_options import CacheOptions, StorageOptions
 
     storage = Storage({"a": b"0123456789"})

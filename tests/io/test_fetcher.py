@@ -11,9 +11,9 @@ import pytest
 
 from zephon_async.errors import ShardError
 from zephon_async.io import Spill
-from zephon_async.io.access import Place, Range
 from zephon_async.io.catalog import UNIT, Catalog, Shard
 from zephon_async.io.fetcher import Fetcher, joined
+from zephon_async.io.ranges import Place, Range
 from zephon_async.io.stores import Object
 
 UNIT_BYTES, BLOCKS = 800, 8  # 100 bytes a row block

@@ -8,8 +8,7 @@ import lzma
 import random
 import sys
 import tarfile
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,7 +21,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-from tests.whole import ones, schema_of
+from tests.whole import all_blocks, ones, schema_of
 from zephon_async.io import Dataset, Reader, pool
 from zephon_async.io.formats import inflate, line_format, webdataset
 from zephon_async.io.formats.inflate import Inflated
@@ -108,16 +107,6 @@ def of(folder: Path, form: str, way: str) -> Dataset:
     return Dataset.from_path("d", folder / f"a{form}{suffix}").with_sizes(block_bytes=BLOCK)
 
 
-def all_blocks(reader: Reader) -> list[Block]:
-    def until_last() -> Iterator[Block]:
-        for number in count():
-            yield (block := reader.read(0, 0, number))
-            if block.last:
-                return
-
-    return list(until_last())
-
-
 def same(found: Block, wanted: Block) -> bool:
     return (found.columns, found.rows.tolist(), found.last) == (wanted.columns, wanted.rows.tolist(), wanted.last)
 
@@ -151,7 +140,7 @@ def test_of_what_cannot_be_entered_there_is_no_point(tmp_path: Path, monkeypatch
 
 @each_way
 @given(order=st.lists(st.integers(0, 60), max_size=12), limit=st.sampled_from([0, 10_000, 200_000, 1 << 26]))
-@settings(max_examples=20)
+@settings(max_examples=6)
 def test_whatever_stands_open_the_row_blocks_are_the_same(
     way: str, tmp_path_factory: pytest.TempPathFactory, order: list[int], limit: int
 ) -> None:

@@ -18,7 +18,9 @@ _OPEN_BYTES = (
 )  # ... one of this size at least for each dataset of each lane: they take turns, and each would push out the next
 _LEAST_OPEN_BYTES = 64 << 20
 _REMOTE = 2  # where shards are remote, as much again is for what was fetched and not decoded yet, if there is room;
-_REMEMBERED = 8  # of that one part in so many is for what was read to plan, and half of the rest for what is on its way
+_REMEMBERED = (
+    8  # of that one part in so many is for what was read to plan, as much for reading ahead, half of the rest for what comes
+)
 _CHUNK_BYTES = 4 << 20  # of the rows that are dispatched as one, on average: larger chunks are no quicker
 _CHUNK_ROWS = 256  # even where fewer are made ahead: smaller chunks cost more than they are worth
 
@@ -60,8 +62,8 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Bytes for cached row blocks, for units that stand open, for what was fetched of remote shards, is on its way, and was read to
-    plan, and for each lane, which must be able to hold `need`."""
+    """Bytes for cached row blocks, for units that stand open, for what was fetched of remote shards, is on its way, was read
+    to plan (as many are for reading ahead), and for each lane, which must be able to hold `need`."""
 
     cache_bytes: int
     open_bytes: int
@@ -90,11 +92,11 @@ def divide(
     spare = min(budget_bytes // _CACHE * (_REMOTE if remote else 1), budget_bytes - needed - open_bytes)
     fetched_bytes = spare // _REMOTE if remote else 0
     remembered_bytes = fetched_bytes // _REMEMBERED
-    coming_bytes = (fetched_bytes - remembered_bytes) // 2
+    coming_bytes = (fetched_bytes - 2 * remembered_bytes) // 2
     return Budget(
         cache_bytes=spare - fetched_bytes,
         open_bytes=open_bytes,
-        fetched_bytes=fetched_bytes - remembered_bytes - coming_bytes,
+        fetched_bytes=fetched_bytes - 2 * remembered_bytes - coming_bytes,
         coming_bytes=coming_bytes,
         remembered_bytes=remembered_bytes,
         share_bytes=(budget_bytes - spare - open_bytes) // lanes,

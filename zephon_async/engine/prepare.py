@@ -103,7 +103,7 @@ def _prepare(spec: Spec, facts: Mapping[str, Any] | None, topology: Topology, ac
         budget = divide(options.budget_bytes, len(topology.owned), need, len(datasets), remote, reader.opened_bytes)
     finally:
         reader.close()
-    access.bound(budget.remembered_bytes)
+    access.bound(budget.remembered_bytes, budget.remembered_bytes)
     reader = Reader(datasets, schema, sizes, required=set(required), open_bytes=budget.open_bytes, access=access, lenient=lenient)
     known = Known(topology, names, output, *recipe_of(spec, topology), found)
     return Prepared(known, plan, reader, budget, usual.row_tokens, catalogs, schema, access, users)

@@ -14,19 +14,21 @@ import asyncio
 import atexit
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import CancelledError, Future, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from zephon_async.errors import ClosedError, ShardError
 from zephon_async.forks import keep, tell_of_forks
 from zephon_async.io.cache import DiskCache, Entry, blocks, opened
 from zephon_async.io.gate import Need
+from zephon_async.io.ranges import Place, Range
+from zephon_async.io.read_ahead import ReadAhead
 from zephon_async.io.storage_options import StorageOptions
-from zephon_async.io.stores import Connection, Fault, Kind, Object, scheme_of, shown
+from zephon_async.io.stores import Connection, Fault, Kind, Object, scheme_of
 from zephon_async.io.transfer import Counted, Patience, Transfer
 from zephon_async.loops import SIGNALS_S, LoopThread, seen
 
@@ -35,48 +37,8 @@ NOW = (-1,)
 _MOST_REMEMBERED = 2 << 20  # bytes of a read
 _IN_ORDER = 1 << 20  # bytes that are read at once, at least, where one read follows upon the other
 _PART = 16 << 20  # bytes of one request, at most
-_WHERE = ("endpoint_url", "endpoint", "host", "port", "account_host", "account_name", "AccountName", "BlobEndpoint")
 _CLOSE_S = 5.0
 _HURRY_S = 1.0  # where the program is on its way out
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Place:
-    """What is connected to, and how: the root of its URLs, and storage options. Two of the same have one connection."""
-
-    root: str
-    options: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    known_by: str = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "known_by", repr(_in_order(self.options)))
-
-    def __repr__(self) -> str:
-        return f"Place(root={shown(self.root)!r})"
-
-    @property
-    def name(self) -> str:
-        """Where it is, whoever asks: the root, and of what is not the usual one the endpoint, account or host."""
-        inner = self.options.get("client_kwargs")
-        said = {**(inner if isinstance(inner, Mapping) else {}), **_pairs(self.options.get("connection_string")), **self.options}
-        where = [str(said[name]) for name in _WHERE if said.get(name)]
-        return f"{self.root} at {' '.join(where)}" if where else self.root
-
-
-def _pairs(connection_string: object) -> dict[str, str]:
-    """What a connection string of Azure says."""
-    pairs = (pair.partition("=") for pair in str(connection_string or "").split(";"))
-    return {name: value for name, _, value in pairs if value}
-
-
-class Range(NamedTuple):
-    """Bytes of an object; `name` is what messages call it."""
-
-    name: str
-    place: Place
-    found: Object
-    offset: int
-    length: int
 
 
 _left: "WeakSet[Access]" = WeakSet()
@@ -86,13 +48,14 @@ class Access:
     """Connections, while they are held open, and what is remembered of what was read."""
 
     def __init__(self, options: StorageOptions | None = None, memory_bytes: int = 64 << 20) -> None:
-        """memory_bytes: that may be remembered.
+        """memory_bytes: that may be remembered, and as many that may be read ahead.
 
         Raises `RecipeError` where the cache that is asked for cannot be.
         """
         options = options or StorageOptions()
         self._patience = Patience(options.download_retry, options.download_timeout_s, options.download_hedges)
         self._memory = _Memory(memory_bytes if options.metadata_cache_entries else 0)
+        self._ahead = ReadAhead(self._start, memory_bytes)
         self._cache = opened(options.cache)
         options.size_pools()
         self._coming: dict[Entry, asyncio.Task[bytes | bytearray]] = {}  # entries of the cache
@@ -111,6 +74,7 @@ class Access:
         """In a forked child the thread is not there, and its sockets are the parent's."""
         keep(self._thread, self._transfers, self._coming)
         self._memory, self._transfers, self._coming = _Memory(0), {}, {}
+        self._ahead = ReadAhead(self._start, 0)
         self._thread = LoopThread("zephon-storage", self._disconnect, asyncio.new_event_loop)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
@@ -119,8 +83,8 @@ class Access:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that are remembered."""
-        return self._memory.nbytes
+        """Bytes that are remembered, and that are read ahead."""
+        return self._memory.nbytes + self._ahead.nbytes
 
     def statistics(self) -> dict[str, int]:
         """What storage was asked, by name, and the cache."""
@@ -130,14 +94,17 @@ class Access:
             asked |= {"cache_hits": now.hits, "cache_misses": now.misses, "cache_broken": now.broken, "cache_evicted": now.evicted}
         return asked
 
-    def bound(self, remembered_bytes: int) -> None:
-        """Remember no more than so many bytes from now on."""
+    def bound(self, remembered_bytes: int, ahead_bytes: int) -> None:
+        """Remember and read ahead no more than so many bytes from now on."""
         self._memory.bound(remembered_bytes)
+        self._ahead.bound(ahead_bytes)
 
     def read(self, wanted: Range) -> bytes:
         """Bytes, waited for. Raises `ShardError`."""
         if (known := self._memory.get(wanted)) is not None:
             return known
+        if (pieces := self._ahead.pieces(wanted)) is not None:
+            return self._joined(wanted, pieces)
         more = wanted
         if wanted.length < _IN_ORDER and self._memory.ends_at(wanted):  # read piece by piece: in larger ones
             more = wanted._replace(length=min(_IN_ORDER, wanted.found.size - wanted.offset))
@@ -195,6 +162,7 @@ class Access:
 
     def close(self, timeout_s: float = _CLOSE_S) -> list[str]:
         """Cancel what is read, close the connections, end the thread; gives its name if it did not come back."""
+        self._ahead.clear()
         return self._thread.close(timeout_s)
 
     def close_soon(self) -> None:
@@ -202,13 +170,23 @@ class Access:
         self._thread.close_soon()
 
     def _waited(self, name: str, coroutine: Coroutine[Any, Any, T]) -> T:
-        future = self.submit(coroutine)
+        return _result(name, self.submit(coroutine))
+
+    def _start(self, wanted: Range, need: Need) -> "Future[bytes | bytearray]":
+        """Begin to fetch a piece of a grid."""
+        return self.submit(self.fetch(wanted, need, on_grid=True))
+
+    def _joined(self, wanted: Range, pieces: Sequence[tuple[int, "Future[bytes | bytearray]"]]) -> bytes:
+        """What is wanted, of pieces that have it."""
+        parts, end = list[bytes | memoryview](), wanted.offset + wanted.length
         try:
-            while not wait([future], SIGNALS_S).done:
-                continue
-            return future.result()
-        except CancelledError:
-            raise ClosedError(f"{name}: storage was closed while it was being asked") from None
+            for begin, piece in pieces:
+                body = _result(wanted.name, piece)
+                parts.append(memoryview(body)[max(wanted.offset - begin, 0) : end - begin])
+        except ShardError:
+            self._ahead.forget(wanted)
+            raise
+        return b"".join(parts)
 
     async def _from_storage(self, wanted: Range, need: Need) -> bytes | bytearray:
         """Bytes over the network; many in several requests at once."""
@@ -338,6 +316,16 @@ class _Memory:
                 self.nbytes -= sum(map(len, pieces.values()))
 
 
+def _result(name: str, future: "Future[T]") -> T:
+    """What a future gives, waited for."""
+    try:
+        while not wait([future], SIGNALS_S).done:
+            continue
+        return future.result()
+    except CancelledError:
+        raise ClosedError(f"{name}: storage was closed while it was being asked") from None
+
+
 def is_forbidden(error: ShardError) -> bool:
     """Whether credentials do not allow what failed. Some storages say so of what is not there to whoever may not list."""
     return _kind_of(error) is Kind.FORBIDDEN
@@ -363,13 +351,6 @@ async def _all(reads: Iterable[Coroutine[Any, Any, bytes | bytearray]]) -> bytes
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from errors.exceptions[0].__cause__
     return b"".join(piece.result() for piece in pieces)
-
-
-def _in_order(options: Any) -> Any:
-    """The same options as lists in the order of their names."""
-    if isinstance(options, Mapping):
-        return [(name, _in_order(options[name])) for name in sorted(options, key=repr)]
-    return options
 
 
 def _close_left() -> None:

@@ -18,9 +18,10 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from zephon_async.errors import ColumnError, ShardError, StorageError
-from zephon_async.io.access import NOW, Access, Range
+from zephon_async.io.access import NOW, Access
 from zephon_async.io.catalog import FROM_START, Catalog
 from zephon_async.io.gate import Gate, Need
+from zephon_async.io.ranges import Range
 from zephon_async.io.reader import Reader
 from zephon_async.io.remote import RemoteSource
 from zephon_async.io.spill import Spill
@@ -246,7 +247,7 @@ class Fetcher:
     # ------------------------------------------------------------------------------------------------------------------------
 
     def _unknown(self, d: int, unit: int) -> bool:
-        """Whether nobody knows which bytes a row block is decoded from: whoever decodes it reads them."""
+        """Whether nobody knows which bytes a row block is decoded from: whoever decodes it reads them, ahead (`read_ahead`)."""
         return bool(self._reader.datasets[d].catalog(lenient=True).units["entry"][unit] == FROM_START)
 
     def _of(self, d: int, unit: int) -> Held:

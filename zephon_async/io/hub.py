@@ -20,8 +20,9 @@ from urllib.parse import quote, unquote
 
 from zephon_async.checks import hint, nearest
 from zephon_async.errors import DatasetError, RecipeError, ShardError
-from zephon_async.io.access import Access, Place, is_missing
+from zephon_async.io.access import Access, is_missing
 from zephon_async.io.hub_layouts import Config, configs_of, converted, inferred, leads, matching
+from zephon_async.io.ranges import Place
 from zephon_async.io.remote import RemoteStore, list_url
 from zephon_async.io.stores import Object, scheme_name, scheme_of
 from zephon_async.io.stores.hub import NAME, REVISION, HubConnection, is_commit

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from zephon_async.errors import DatasetError, MissingError, ShardError
-from zephon_async.io.access import Access, Place, Range, is_forbidden
+from zephon_async.io.access import Access, is_forbidden
 from zephon_async.io.catalog import Shard
+from zephon_async.io.ranges import Place, Range
 from zephon_async.io.stores import Object, is_pattern, named_beside, names_files, scheme_of, shown
 
 LOCAL = ("file://", "local://")
