@@ -117,7 +117,8 @@ def _edges(content: npt.NDArray[np.uint8], offsets: Ints, leaves: int) -> tuple[
         row: f"the sample has {lengths[row]:,} bytes, and {total[row]:,} by the sizes of its {leaves} values"
         for row in wrong.tolist()
     }
-    edges: Ints = begins[:, None] + header + np.cumsum(np.pad(sizes, ((0, 0), (1, 0))), 1)
+    padded = np.concatenate((np.zeros((len(begins), 1), np.int64), sizes), 1)
+    edges: Ints = begins[:, None] + header + np.cumsum(padded, 1)
     edges[wrong] = begins[wrong, None]
     return edges, said
 
