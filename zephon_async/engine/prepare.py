@@ -104,7 +104,16 @@ def _prepare(spec: Spec, facts: Mapping[str, Any] | None, topology: Topology, ac
     finally:
         reader.close()
     access.bound(budget.remembered_bytes, budget.remembered_bytes)
-    reader = Reader(datasets, schema, sizes, required=set(required), open_bytes=budget.open_bytes, access=access, lenient=lenient)
+    reader = Reader(
+        datasets,
+        schema,
+        sizes,
+        required=set(required),
+        open_bytes=budget.open_bytes,
+        spill_bytes=StorageOptions.of(options.io_options).spill_limit,
+        access=access,
+        lenient=lenient,
+    )
     known = Known(topology, names, output, *recipe_of(spec, topology), found)
     return Prepared(known, plan, reader, budget, usual.row_tokens, catalogs, schema, access, users)
 

@@ -7,18 +7,21 @@ Of what is read from its start, as a compressed shard is, there are also *points
 it, made every so often. Whoever takes one gets a copy of that.
 
 The pool is bounded in bytes, of which a part may be for points, and forgets the least recently used; losing one costs time, never
-data.
+data. For a unit that was forgotten and is wanted again, something may be *shared* by all that read it (see `formats/shared.py`).
 
 Threads: a lock guards the lists; an opened unit outside of them has one owner, and a point in them is only copied.
 """
 
 import threading
 from collections import OrderedDict
-from typing import Any, Protocol, Self, TypeAlias
+from collections.abc import Callable
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
+
+from zephon_async.io.spill import Spill
 
 APART = 32 << 20
 """Bytes of what comes out of a shard between two points, at least."""
-_POINTS = 4  # one part in so many of the limit is for points
+_POINTS = _SHARED = 4  # one part in so many of the limit is for points, and one for what is shared
 Key: TypeAlias = tuple[str, int]
 """Which unit: where its shard is, and its start in it."""
 
@@ -41,12 +44,24 @@ class Scan(Opened, Protocol):
     def copy(self) -> Self: ...
 
 
-class Pool:
-    """Opened units that nobody is using, and points."""
+class Held(Protocol):
+    """What is shared; it holds `nbytes` of memory."""
 
-    def __init__(self, limit_bytes: int) -> None:
+    @property
+    def nbytes(self) -> int: ...
+
+
+T = TypeVar("T", bound=Held)
+
+
+class Pool:
+    """Opened units that nobody is using, and points. spill_bytes: disk for what is shared; None: a tenth of what is free."""
+
+    def __init__(self, limit_bytes: int, spill_bytes: int | None = None) -> None:
         self._lock = threading.Lock()
-        self._limit = limit_bytes
+        self._limit, self._spill = limit_bytes, Spill(spill_bytes)
+        self._thrown: set[Key] = set()  # what was forgotten while it stood open
+        self._shared: OrderedDict[Key, Any] = OrderedDict()  # the least recently used first
         self._idle: list[tuple[Key, Opened]] = []  # the least recently used first
         self._points: OrderedDict[Key, list[Scan]] = OrderedDict()  # likewise; those of a unit by their places
         self._idle_bytes = self._points_bytes = 0
@@ -59,7 +74,11 @@ class Pool:
 
     @property
     def _bytes(self) -> int:
-        return self._idle_bytes + self._points_bytes
+        return self._idle_bytes + self._points_bytes + self._shared_bytes
+
+    @property
+    def _shared_bytes(self) -> int:
+        return sum(shared.nbytes for shared in self._shared.values())
 
     def take(self, key: Key, block: int) -> Any:
         """The opened unit that stands nearest before `block`, or at it; None where there is none."""
@@ -98,16 +117,33 @@ class Pool:
                 self._thin()
             self._make_room()
 
+    def shared(self, key: Key, make: Callable[[Spill], T]) -> T | None:
+        """What the readers of a unit share, made for the first that comes after it was thrown out; before that, None."""
+        with self._lock:
+            if key not in self._thrown:
+                return None
+            if key not in self._shared:
+                self._shared[key] = make(self._spill)
+            self._shared.move_to_end(key)
+            while len(self._shared) > 1 and self._shared_bytes > self._limit // _SHARED:
+                self._shared.popitem(last=False)
+            found: T = self._shared[key]
+            return found
+
     def clear(self) -> None:
         """Forget all."""
         with self._lock:
             self._idle.clear()
+            self._thrown.clear()
+            self._shared.clear()
             self._points.clear()
             self._idle_bytes = self._points_bytes = 0
 
     def _make_room(self) -> None:
         while self._bytes > self._limit and len(self._idle) > 1:
-            self._idle_bytes -= self._idle.pop(0)[1].nbytes
+            key, opened = self._idle.pop(0)
+            self._idle_bytes -= opened.nbytes
+            self._thrown.add(key)
 
     def _thin(self) -> None:
         """Forget every other point of the unit that was used the longest ago."""

@@ -33,6 +33,7 @@ class Reader:
 
     schema: what every block has, see `schema.unify`. size_of: the size of each row of a batch in the plan's unit, at least 1.
     required: columns that no shard of a format with columns may lack. open_bytes: bound of what stays open between reads.
+    spill_bytes: of the disk, for compressed units that many read; None: a tenth of what is free.
     access: how remote shards are read. lenient: what is broken and cannot be read becomes a row block that says so.
     """
 
@@ -44,6 +45,7 @@ class Reader:
         *,
         required: Collection[str] = (),
         open_bytes: int = OPEN_BYTES,
+        spill_bytes: int | None = None,
         access: Access | None = None,
         lenient: bool = False,
     ) -> None:
@@ -52,7 +54,7 @@ class Reader:
         self._lock = threading.Lock()  # of that
         self.schema = schema
         self._size_of = size_of
-        self._pool = Pool(open_bytes)
+        self._pool = Pool(open_bytes, spill_bytes)
         self._decoders: dict[str, Decoder] = {
             name: find_format(name).decoder(schema, required, self._pool) for name in sorted({d.format for d in self.datasets})
         }

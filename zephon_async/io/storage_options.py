@@ -81,6 +81,8 @@ class StorageOptions:
     download_timeout_s (also `download_timeout`): seconds of such attempts and the pauses between them; one of them takes a third of
         that at most.
     download_hedges: whether reads that take much longer than others are made a second time beside themselves.
+    spill_limit: bytes of the disk for what comes out of compressed shards that several lanes read at once, or text such as
+        "20GB"; None: a tenth of what is free.
     metadata_cache_entries: 0: Parquet footers and the like are not kept in memory. Else as many are as have room in the budget.
     arrow_cpu_threads, arrow_io_threads (`arrow.cpu_threads`, or {"arrow": {"cpu_threads": ...}}): sizes of pyarrow's pools, which
         are of the whole process; None leaves them as they are.
@@ -90,6 +92,7 @@ class StorageOptions:
     download_retry: int = 12
     download_timeout_s: float = 180.0
     download_hedges: bool = True
+    spill_limit: int | None = None
     metadata_cache_entries: int = 256
     arrow_cpu_threads: int | None = None
     arrow_io_threads: int | None = None
@@ -98,6 +101,8 @@ class StorageOptions:
         object.__setattr__(self, "download_retry", whole("download_retry", self.download_retry, 1))
         object.__setattr__(self, "metadata_cache_entries", whole("metadata_cache_entries", self.metadata_cache_entries, 0))
         flag("download_hedges", self.download_hedges)
+        if self.spill_limit is not None:
+            object.__setattr__(self, "spill_limit", _bytes("spill_limit", self.spill_limit, least=0))
         for name in ("arrow_cpu_threads", "arrow_io_threads"):
             object.__setattr__(self, name, whole_or_none(name.replace("_", ".", 1), getattr(self, name)))
         seconds = self.download_timeout_s

@@ -17,7 +17,7 @@ from zephon_async.io.conform import batch_of
 from zephon_async.io.formats.base import Decoded, check_columns
 from zephon_async.io.formats.csv_records import RecordScan, columns_of
 from zephon_async.io.formats.csv_types import looked_type, typed
-from zephon_async.io.formats.inflate import stream_of, with_compressed
+from zephon_async.io.formats.inflate import Stream, with_compressed
 from zephon_async.io.formats.line_format import LineDecoder, LineFormat
 from zephon_async.io.formats.lines import Lines
 from zephon_async.io.pool import Pool
@@ -45,8 +45,8 @@ class CsvFormat(LineFormat):
     def is_scanned(self, source: Source) -> bool:
         return True
 
-    def scan(self, source: Source) -> RecordScan:
-        return RecordScan(stream_of(source), _delimiter(source))
+    def scan(self, source: Source, stream: Stream) -> RecordScan:
+        return RecordScan(stream, _delimiter(source))
 
     def look(self, source: Source, unit: Any, block_bytes: int, columns: Collection[str] | None) -> pa.Schema:
         lines = self.first(source, unit)

@@ -17,8 +17,9 @@ import numpy as np
 from zephon_async.io.catalog import FROM_START
 from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, between, from_start, span_of
 from zephon_async.io.formats.edges import APART, Edges, outer
-from zephon_async.io.formats.inflate import codec_of, stream_of
+from zephon_async.io.formats.inflate import Stream, codec_of, stream_of
 from zephon_async.io.formats.lines import MORE, NO_LINES, Lines, LineScan, lines_of
+from zephon_async.io.formats.shared import stream_in
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source
 
@@ -38,9 +39,9 @@ class LineFormat(Format):
         """Whether a shard can only be read from its start."""
         return codec_of(source.name) is not None
 
-    def scan(self, source: Source) -> LineScan:
-        """The lines of a shard from its start on."""
-        return LineScan(stream_of(source), self.blank)
+    def scan(self, source: Source, stream: Stream) -> LineScan:
+        """The lines of a shard from its start on. stream: what comes out of it."""
+        return LineScan(stream, self.blank)
 
     def lines(self, source: Source, start: int, stop: int) -> Lines:
         """The lines of a byte block of a shard that may be entered at any line."""
@@ -48,7 +49,11 @@ class LineFormat(Format):
 
     def first(self, source: Source, unit: Any) -> Lines:
         """The lines of the first row block of a unit."""
-        return _next(self.scan(source), unit)[0] if self.is_scanned(source) else self.lines(source, *_block_of(unit, 0))
+        return (
+            _next(self.scan(source, stream_of(source)), unit)[0]
+            if self.is_scanned(source)
+            else self.lines(source, *_block_of(unit, 0))
+        )
 
     def measure(self, total_bytes: int) -> Measure:
         return "rows" if total_bytes < COUNTED_BYTES else "bytes"
@@ -57,7 +62,7 @@ class LineFormat(Format):
         if self.is_scanned(source):
             if measure == "bytes" and source.size:
                 return [UnitSpan(0, source.size, 0, source.size, min(block_bytes, unit_bytes), FROM_START)]
-            return from_start(outer(*_counted(self.scan(source))), source.size, block_bytes)
+            return from_start(outer(*_counted(self.scan(source, stream_of(source)))), source.size, block_bytes)
         if measure == "bytes":
             edges = [*range(0, source.size, unit_bytes), source.size]
             return [UnitSpan(a, b, 0, b - a, min(block_bytes, unit_bytes)) for a, b in pairwise(edges)]
@@ -71,7 +76,7 @@ class LineFormat(Format):
 
     def described(self, source: Source) -> tuple[int, dict[str, Any]]:
         if self.is_scanned(source):
-            rows, nbytes = _counted(self.scan(source))
+            rows, nbytes = _counted(self.scan(source, stream_of(source)))
             return rows, {"raw_bytes": nbytes}
         rows, firsts, starts = 0, list[int](), list[int]()
         for start in range(0, source.size, APART):
@@ -122,7 +127,10 @@ class LineDecoder:
         if not self._form.is_scanned(source):
             return [self._decoded(source, block, self._form.lines(source, *_block_of(unit, block)), False) for block in blocks]
         key = (source.where, int(unit["start"]))
-        scan = self._pool.take(key, blocks.start) or self._form.scan(source)
+        if (scan := self._pool.take(key, blocks.start)) is None:
+            codec = codec_of(source.name)
+            stream = stream_of(source) if codec is None else stream_in(self._pool, key, source, codec)
+            scan = self._form.scan(source, stream)
         scan.turn_to(source)
         decoded, last = list[Decoded](), False
         while scan.at < blocks.stop and not last:

@@ -11,7 +11,7 @@ from copy import copy
 from typing import Protocol, Self
 
 from zephon_async.errors import ShardError
-from zephon_async.io.formats.inflate import Codec, Inflated
+from zephon_async.io.formats.inflate import Stream
 from zephon_async.io.formats.tar import padded, walk
 from zephon_async.io.formats.tar_usual import BLOCK, Member
 from zephon_async.io.stores import Source
@@ -79,8 +79,8 @@ class _Plain:
 class _Unpacked:
     """Of what comes out of a compressed shard."""
 
-    def __init__(self, source: Source, codec: Codec) -> None:
-        self._stream, self._at = Inflated(source, codec), 0
+    def __init__(self, stream: Stream) -> None:
+        self._stream, self._at = stream, 0
 
     @property
     def nbytes(self) -> int:
@@ -126,15 +126,16 @@ class Run:
 class TarScan:
     """The files of a tar in runs of its bytes, and the number `at` of the row block that is made of them next.
 
-    wanted: whether the content of a file is, by its name. start: the byte of the header that it begins with.
+    stream: what comes out of a compressed one. wanted: whether the content of a file is, by its name. start: the byte of the header
+    that it begins with.
     """
 
-    def __init__(self, source: Source, codec: Codec | None, wanted: Callable[[bytes], bool], start: int = 0) -> None:
+    def __init__(self, source: Source, stream: Stream | None, wanted: Callable[[bytes], bool], start: int = 0) -> None:
         self.at = 0
         self.run = Run(b"", 0, [])
         self.over = False  # whether it is the last run
         self._text, self._base = b"", start
-        self._bytes: _Bytes = _Plain(source) if codec is None else _Unpacked(source, codec)
+        self._bytes: _Bytes = _Plain(source) if stream is None else _Unpacked(stream)
         self._where, self._wanted = source.where, wanted
         self._place, self._need = start, BLOCK  # where the next header is, and how much of it must be there
         self._error: ShardError | None = None

@@ -30,8 +30,9 @@ from zephon_async.io.conform import conform
 from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, between, from_start, span_of
 from zephon_async.io.formats.edges import APART, Edges, edges_of, outer
 from zephon_async.io.formats.file_values import column_of, field_of, keys_of, needs_values
-from zephon_async.io.formats.inflate import Codec, codec_of, with_compressed
+from zephon_async.io.formats.inflate import Codec, Inflated, Stream, codec_of, with_compressed
 from zephon_async.io.formats.samples import ANY, KEY, Samples, column_name, split
+from zephon_async.io.formats.shared import stream_in
 from zephon_async.io.formats.tar import walk
 from zephon_async.io.formats.tar_scan import Run, TarScan
 from zephon_async.io.pool import Pool
@@ -93,9 +94,11 @@ def _is_sound(column: str) -> bool:
     return not any("\ud800" <= char <= "\udfff" for char in column)
 
 
-def _scan(source: Source, wanted: Callable[[str], bool]) -> TarScan:
+def _scan(source: Source, wanted: Callable[[str], bool], stream: Stream | None = None) -> TarScan:
     """A shard from its start on. wanted: whether a column is."""
-    return TarScan(source, _codec(source), lambda name: wanted(column_name(split(name)[1])))
+    if stream is None and (codec := _codec(source)) is not None:
+        stream = Inflated(source, codec)
+    return TarScan(source, stream, lambda name: wanted(column_name(split(name)[1])))
 
 
 def _counted(source: Source) -> Edges:
@@ -147,7 +150,9 @@ class WebDatasetDecoder:
         if unit["entry"] == ANYWHERE:
             return [self._block(block, _alone(source, unit, self._wanted)) for block in blocks]
         key = (source.where, int(unit["start"]))
-        scan = self._pool.take(key, blocks.start) or _scan(source, self._wanted)
+        if (scan := self._pool.take(key, blocks.start)) is None:
+            codec = _codec(source)
+            scan = _scan(source, self._wanted, None if codec is None else stream_in(self._pool, key, source, codec))
         scan.turn_to(source)
         decoded, last = list[Decoded](), False
         while scan.at < blocks.stop and not last:
