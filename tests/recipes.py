@@ -3,9 +3,10 @@
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
+import anyio
 import pyarrow as pa
 from hypothesis import reject
 from hypothesis import strategies as st
@@ -307,8 +308,12 @@ def job(
     batches: int | None,
     states: Sequence[bytes] | None = None,
     choose: Callable[[Sequence[int]], int] = min,
+    face: str = "for",
 ) -> tuple[list[Batch], list[bytes]]:
-    """Run all ranks of a job side by side, `batches` microbatches each (None: to the end); all batches in order, and all states."""
+    """Run all ranks of a job side by side, `batches` microbatches each (None: to the end); all batches in order, and all states.
+
+    face: "for", or the event loop of an `async for`.
+    """
     taken: list[list[Batch]] = [[] for _ in range(ranks)]
     saved: list[bytes] = [b""] * ranks
     errors: list[BaseException] = []
@@ -319,10 +324,8 @@ def job(
             with make(ranks, rank, {"agree": agreement.of(rank)}) as pipeline:
                 if states is not None:
                     pipeline.restore(states)
-                for batch in pipeline if batches is None or batches > 0 else ():
-                    taken[rank].append(batch)
-                    if len(taken[rank]) == batches:
-                        break
+                if batches is None or batches > 0:
+                    _take(pipeline, taken[rank], batches, face)
                 saved[rank] = pipeline.checkpoint()
                 agreement.leave()
         except BaseException as error:
@@ -338,3 +341,18 @@ def job(
         raise errors[0]
     every = [batch for each in taken for batch in each]
     return sorted(every, key=lambda b: (b.step, b.number)), saved
+
+
+def _take(pipeline: Pipeline, taken: list[Batch], most: int | None, face: str) -> None:
+    """The next batches, up to so many, by one of the faces."""
+
+    async def take() -> None:
+        async for batch in pipeline:
+            taken.append(batch)
+            if len(taken) == most:
+                break
+
+    if face == "for":
+        taken += islice(pipeline, most)
+    else:
+        anyio.run(take, backend=face)

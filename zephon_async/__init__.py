@@ -6,6 +6,7 @@
     nesting     how deep JSON values may be, and their text
     randomness  the only source of it
     checks      what a call must be, and the nearest right name
+    loops       event loops in threads of their own
     forks       what a forked child must not take over
     leftovers   temporary files, named by their owner
     options     settings, and which of them decide the data
@@ -18,10 +19,10 @@
     isolation/  the engine in a child process
     starting    from what a pipeline was told to an engine
     batch       what the trainer receives
-    training    tensors of a batch
+    training    what a training step is made of; token_rows: the rows in it, tensors: where they are
     checkpoints what a user holds of one
     faces       for, async for (asyncio, trio)
-    pipeline    the fluent face
+    pipeline    the fluent face; building: the methods that add operators
     explain     the compiled pipeline in text
     cli/        the command
 

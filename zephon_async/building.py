@@ -113,7 +113,7 @@ class Builder:
         return self._add(PackSequences, max_length, **settings)
 
     @checks_call
-    def shuffle(self, buffer_size: int = 1024, *, seed: int | None = None) -> Self:
+    def shuffle(self, buffer_size: int = 1024, seed: int | None = None) -> Self:
         """Permute every window of `buffer_size` rows; the seed is the source's when not given. See `operators.Shuffle`."""
         return self._add(Shuffle, buffer_size, seed=self._source.seed if seed is None else seed)
 

@@ -5,6 +5,8 @@ from zephon_async.io import FROM_START, Catalog
 from zephon_async.options import Options
 from zephon_async.work import WorkSource
 
+_SHOWN = 20  # names of files that are ignored
+
 
 def explain(prepared: Prepared, chain: Chain, options: Options, source: WorkSource) -> str:
     """Datasets, stages, who works what, how far the first microbatch is, what a restore costs, and what is held."""
@@ -27,7 +29,7 @@ def explain(prepared: Prepared, chain: Chain, options: Options, source: WorkSour
                 f"    left out {_some(len(catalog.lost), 'shard')} that {'is' if len(catalog.lost) == 1 else 'are'} broken"
             )
         if catalog.ignored:
-            shown = ", ".join(catalog.ignored[:5]) + (", ..." if len(catalog.ignored) > 5 else "")
+            shown = ", ".join(catalog.ignored[:_SHOWN]) + (", ..." if len(catalog.ignored) > _SHOWN else "")
             lines.append(f"    ignored {len(catalog.ignored)}: {shown}")
     lines.append("columns read: " + ", ".join(f"{f.name}: {f.type}" for f in prepared.schema))
     lines.append("stages of a lane")

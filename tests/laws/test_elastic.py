@@ -1,5 +1,6 @@
 """Laws 1 and 2: the oracle's data for every chunk size, runner, parallelism and number of ranks, and over any stops."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.recipes import Recipe, job, recipes, seen
+from zephon_async import Pipeline
 
 WAYS = st.fixed_dictionaries(
     {
@@ -23,8 +25,15 @@ PLACES = st.fixed_dictionaries(
 )
 
 
+FACES = st.sampled_from(("for", "for", "asyncio", "trio"))
+
+
 def steps_of(recipe: Recipe, most: int) -> list[list[list[Any]]]:
     return recipe.wanted(most)[:most]
+
+
+def _made(recipe: Recipe, way: dict[str, Any], ranks: int, rank: int, more: dict[str, Any]) -> Pipeline:
+    return recipe.pipeline(ranks, rank, **way, **more)
 
 
 def rank_sizes(recipe: Recipe) -> list[int]:
@@ -38,7 +47,8 @@ def test_global_batches_are_the_oracles(recipe: Recipe, way: dict[str, Any], dat
     ranks = data.draw(st.sampled_from(rank_sizes(recipe)))
     count = len(wanted) * recipe.microbatches // ranks
     finite = recipe.epochs is not None and len(wanted) < steps
-    got, _ = job(lambda n, r, more: recipe.pipeline(n, r, **way, **more), ranks, None if finite else count)
+    face = data.draw(FACES)
+    got, _ = job(lambda n, r, more: recipe.pipeline(n, r, **way, **more), ranks, None if finite else count, face=face)
     assert [seen(batch) for batch in got] == [batch for step in wanted for batch in step]
 
 
@@ -51,7 +61,8 @@ def test_stops_and_other_sizes_change_nothing(recipe: Recipe, data: st.DataObjec
         more = data.draw(st.integers(0, len(wanted) - at))
         ranks, way = data.draw(st.sampled_from(rank_sizes(recipe))), data.draw(WAYS)
         count = more * recipe.microbatches // ranks
-        batches, states = job(lambda n, r, extra, way=way: recipe.pipeline(n, r, **way, **extra), ranks, count, states)  # type: ignore[misc]
+        made = partial(_made, recipe, way)
+        batches, states = job(made, ranks, count, states, face=data.draw(FACES))
         got += batches
         at += more if more or data.draw(st.booleans()) else 0
         if not more:
@@ -70,7 +81,8 @@ def test_stops_and_other_processes_change_nothing(recipe: Recipe, data: st.DataO
     for more in (1, 2, len(wanted) - 3) if len(wanted) > 3 else [1] * len(wanted):
         ranks, way = data.draw(st.sampled_from(rank_sizes(recipe)[:2])), data.draw(PLACES)
         count = more * recipe.microbatches // ranks
-        batches, states = job(lambda n, r, extra, way=way: recipe.pipeline(n, r, **way, **extra), ranks, count, states)  # type: ignore[misc]
+        made = partial(_made, recipe, way)
+        batches, states = job(made, ranks, count, states, face=data.draw(FACES))
         got += batches
     assert [seen(batch) for batch in got] == [batch for step in wanted for batch in step]
 

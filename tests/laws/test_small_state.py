@@ -5,8 +5,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.recipes import Recipe, Step
+from tests.recipes import Recipe, Step, recipes
 
 EARLY, LATE = 10, 10_000
 HEAD = 9  # bytes before the body of a state
@@ -46,3 +48,11 @@ def test_a_state_is_small_and_stays_so(lanes: int, datasets: int, chain: str) ->
     assert max(map(len, states)) <= 1024 + lanes * (128 + 32 * datasets)
     early, late = (shape(msgspec.msgpack.decode(state[HEAD:], strict=False)) for state in states)
     assert early == late
+
+
+@given(recipes(), st.integers(0, 12))
+def test_the_state_of_any_recipe_is_small(recipe: Recipe, taken: int) -> None:
+    with recipe.pipeline(runner="inline", agree=lambda steps: steps) as pipeline:
+        for _ in islice(pipeline, taken):
+            pass
+        assert len(pipeline.checkpoint()) <= 2048 + recipe.lanes * (256 + 64 * len(recipe.documents))
