@@ -65,11 +65,11 @@ def test_a_unit_is_read_once(large: Path) -> None:
     start, rows = int(unit["start"]), min(int(unit["length"]), vortex._AT_ONCE * int(unit["block"]))
     unpacked = library.open(str(large)).to_repeated_scan(["n", "bytes"]).execute(row_range=(start, start + rows))
     held = first - footer_bytes(large) + unpacked.to_arrow().read_all().nbytes
-    assert repr(pool) == f"<Pool 1 units, {held:,} of {10 << 20:,} bytes>"
+    assert repr(pool) == f"<Pool 1 units, 0 points, {held:,} of {10 << 20:,} bytes>"
     for block in (0, 2, blocks - 1):
         decoder.read(source, unit, range(block, block + 1))
     assert source.taken == first
-    assert repr(pool) == f"<Pool 0 units, 0 of {10 << 20:,} bytes>"
+    assert repr(pool) == f"<Pool 0 units, 0 points, 0 of {10 << 20:,} bytes>"
 
 
 def footer_bytes(path: Path) -> int:
