@@ -31,8 +31,8 @@ def test(arguments: list[str]) -> None:
 
 def slow(arguments: list[str]) -> None:
     """The tests marked slow, and every property once more over many examples."""
-    for python in interpreters():
-        step(python, "-m", "pytest", "-m", "slow or hypothesis", "--hypothesis-profile=thorough", *arguments, allow=NO_TESTS)
+    pytest = ("-m", "pytest", "-m", "slow or hypothesis", "--hypothesis-profile=thorough")
+    side_by_side(interpreters(), *pytest, *arguments, allow=NO_TESTS)
 
 
 def soak(arguments: list[str]) -> None:
@@ -89,8 +89,11 @@ def step(python: Path, *arguments: str, allow: int = 0, leaves: bool = True) -> 
     return code
 
 
-def side_by_side(pythons: list[Path], *arguments: str) -> None:
-    """The same on several interpreters at once, each of which waits a good deal; what the others say comes behind the last's."""
+def side_by_side(pythons: list[Path], *arguments: str, allow: int = 0) -> None:
+    """The same on several interpreters at once, each of which waits a good deal; what the others say comes behind the last's.
+
+    allow: a return code that is no failure.
+    """
     *others, last = pythons
     with ExitStack() as stack:
         begun = []
@@ -99,14 +102,14 @@ def side_by_side(pythons: list[Path], *arguments: str) -> None:
             print(f"+ {shlex.join([str(python.relative_to(ROOT)), *arguments])}  (side by side, told below)", flush=True)
             begun.append((python, said, subprocess.Popen([python, *arguments], cwd=ROOT, stdout=said, stderr=said)))
             stack.callback(begun[-1][2].kill)
-        failed = step(last, *arguments, leaves=False)
+        codes = [step(last, *arguments, leaves=False)]
         for python, said, process in begun:
-            failed = process.wait() or failed
+            codes.append(process.wait())
             print(f"+ {shlex.join([str(python.relative_to(ROOT)), *arguments])}", flush=True)
             said.seek(0)
             sys.stdout.write(said.read().decode("utf-8", "replace"))
-        if failed:
-            sys.exit(failed if failed > 0 else 1)
+    if failed := [code for code in codes if code not in (0, allow)]:
+        sys.exit(max(*failed, 1))
 
 
 TARGETS: dict[str, Callable[[list[str]], None]] = {
