@@ -4,12 +4,19 @@ A field of JSON text says so in its metadata (`JSON`): its strings are nested va
 users' functions. `FILL` says what the value of filler rows is.
 """
 
+from uuid import UUID
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 T = pa.types
+
+# Without a GIL pyarrow 26 imports pandas and uuid, when it first needs them, inside of a lock in which other threads cannot be
+# stopped: a garbage collection in there waits for ever. So it needs them here, where an import lets one thread in.
+pa.nulls(1, pa.int64()).to_numpy(zero_copy_only=False)
+pa.infer_type([UUID(int=0)])
 
 JSON = {b"zephon": b"json"}
 """Metadata of a field whose strings are JSON text."""
