@@ -43,8 +43,8 @@ NEVER_WAIT = {"errors", "kinds", "nesting", "randomness", "records", "lanes"}
 WAITING = {"anyio", "asyncio", "concurrent", "multiprocessing", "queue", "selectors", "socket", "threading", "time", "trio"}
 # fmt: off
 HEAVY = {
-    "PIL", "aiobotocore", "botocore", "fsspec", "huggingface_hub", "lance", "pyarrow.csv", "pyarrow.dataset", "pyarrow.fs",
-    "pyarrow.json", "pyarrow.parquet", "ray", "rich", "tokenizers", "torch", "transformers", "uvloop", "vortex",
+    "PIL", "aiobotocore", "botocore", "fsspec", "huggingface_hub", "jinja2", "lance", "pyarrow.csv", "pyarrow.dataset",
+    "pyarrow.fs", "pyarrow.json", "pyarrow.parquet", "ray", "rich", "tokenizers", "torch", "transformers", "uvloop", "vortex",
 }
 # fmt: on
 MOST_LINES = 400

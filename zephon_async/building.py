@@ -15,6 +15,7 @@ from zephon_async.operators import (
     Accumulate,
     DecodeText,
     EnsureMixture,
+    ExpandChat,
     Filter,
     FlatMap,
     Map,
@@ -24,6 +25,8 @@ from zephon_async.operators import (
     PackSequences,
     Shuffle,
     Tokenize,
+    TokenizeChat,
+    TokenizeCompletion,
 )
 from zephon_async.work import WorkSource, target_of
 
@@ -84,17 +87,30 @@ class Builder:
 
         tokenizer, tokenizer_id: also the URL of a tokenizer.json or of the folder that has one, read with `storage_options`.
         """
-        given = settings.get("tokenizer_id") if tokenizer is None else tokenizer
-        if not isinstance(given, str) or "://" not in given:
-            if storage_options:
-                raise RecipeError(f"tokenize: storage_options ({', '.join(storage_options)}) are for URLs, and none is given")
-            return self._add(Tokenize, tokenizer, **settings)
-        with copied(given, storage_options or {}, TOKENIZER_FILES) as path:
-            try:
-                named = {"tokenizer": path} if tokenizer is not None else {"tokenizer_id": path}
-                return self._add(Tokenize, **(settings | named))
-            except RecipeError as error:
-                raise RecipeError(str(error).replace(path, given)) from error.__cause__
+        return self._tokenize(Tokenize, tokenizer, storage_options, settings)
+
+    @checks_call
+    def tokenize_chat(self, tokenizer: Any = None, *, storage_options: Mapping[str, Any] | None = None, **settings: Any) -> Self:
+        """Turn conversations into `input_ids` and `loss_mask`; preference pairs too. See `operators.TokenizeChat`.
+
+        tokenizer, tokenizer_id, storage_options: as for `tokenize`.
+        """
+        return self._tokenize(TokenizeChat, tokenizer, storage_options, settings)
+
+    @checks_call
+    def tokenize_completion(
+        self, tokenizer: Any = None, *, storage_options: Mapping[str, Any] | None = None, **settings: Any
+    ) -> Self:
+        """Turn prompts and completions into `input_ids` and `loss_mask`. See `operators.TokenizeCompletion`.
+
+        tokenizer, tokenizer_id, storage_options: as for `tokenize`.
+        """
+        return self._tokenize(TokenizeCompletion, tokenizer, storage_options, settings)
+
+    @checks_call
+    def expand_chat(self, field: str = "messages", **settings: Any) -> Self:
+        """Make a record of every answered turn of a conversation. See `operators.ExpandChat`."""
+        return self._add(ExpandChat, field, **settings)
 
     @checks_call
     def ensure_mixture(self, *, target: Any = None, **settings: Any) -> Self:
@@ -132,6 +148,22 @@ class Builder:
             raise RecipeError("batch() was called twice")
         self._batch = whole("microbatch_size", microbatch_size, 1)
         return self
+
+    def _tokenize(
+        self, operator: type[Operator], tokenizer: Any, options: Mapping[str, Any] | None, settings: dict[str, Any]
+    ) -> Self:
+        """Add an operator with a tokenizer, which may be a URL."""
+        given = settings.get("tokenizer_id") if tokenizer is None else tokenizer
+        if not isinstance(given, str) or "://" not in given:
+            if options:
+                raise RecipeError(f"{operator.name}: storage_options ({', '.join(options)}) are for URLs, and none is given")
+            return self._add(operator, tokenizer, **settings)
+        with copied(given, options or {}, TOKENIZER_FILES) as path:
+            try:
+                named = {"tokenizer": path} if tokenizer is not None else {"tokenizer_id": path}
+                return self._add(operator, **(settings | named))
+            except RecipeError as error:
+                raise RecipeError(str(error).replace(path, given)) from error.__cause__
 
     def _add(self, operator: type[Operator], *given: Any, **settings: Any) -> Self:
         runner = settings.pop("runner", None)

@@ -17,11 +17,14 @@ from tests.made_rows import byte_tokenizer, expected, made, placed, run
 from zephon_async.errors import BadRecord
 from zephon_async.operators.base import Operator
 from zephon_async.operators.decode_text import DecodeText
+from zephon_async.operators.expand_chat import ExpandChat
 from zephon_async.operators.filter import Filter
 from zephon_async.operators.flat_map import FlatMap
 from zephon_async.operators.map import Map
 from zephon_async.operators.map_batches import MapBatches
 from zephon_async.operators.tokenize import Tokenize
+from zephon_async.operators.tokenize_chat import TokenizeChat
+from zephon_async.operators.tokenize_completion import TokenizeCompletion
 from zephon_async.records import Records
 
 BROKEN = 13  # the number on which users' functions fail
@@ -116,6 +119,52 @@ class Case(NamedTuple):
     numbered: bool = False
 
 
+def supervised(ids: list[int], mask: list[int], settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """What becomes of a row of tokens by its settings."""
+    most = settings.get("max_length") or len(ids)
+    if len(ids) > most and settings["on_long"] != "truncate":
+        if settings["on_long"] == "error":
+            raise BadRecord
+        return []
+    if not any(mask[1:most]) and settings["on_no_loss"] != "keep":
+        if settings["on_no_loss"] == "error":
+            raise BadRecord
+        return []
+    return [{"input_ids": ids[:most], "loss_mask": mask[:most]}]
+
+
+def chat(settings: dict[str, Any]) -> Case:
+    """The user says the text, and the assistant the number; without a text there is no conversation."""
+
+    def oracle(row: dict[str, Any]) -> list[dict[str, Any]]:
+        if row["text"] is None:
+            raise BadRecord
+        asked, answer = (SHARED.encode(text, add_special_tokens=False).ids for text in (row["text"], str(row["number"])))
+        return supervised([257, *asked, 257, *answer], [0] * (len(asked) + 2) + [1] * len(answer), settings)
+
+    template = "{% for m in messages %}<s>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
+    return Case(
+        TokenizeChat(TOKENIZER, chat_template=template + "{% else %}{{ m.content }}{% endif %}{% endfor %}", **settings), oracle
+    )
+
+
+def completion(settings: dict[str, Any]) -> Case:
+    def oracle(row: dict[str, Any]) -> list[dict[str, Any]]:
+        if row["text"] is None:
+            raise BadRecord
+        ids = SHARED.encode(row["text"] + row["text"], add_special_tokens=False)
+        mask = [int(stop > len(row["text"])) for _, stop in ids.offsets]
+        return supervised([*ids.ids, 0], [*mask, 1], settings)
+
+    return Case(TokenizeCompletion(TOKENIZER, prompt_field="text", completion_field="text", **settings), oracle)
+
+
+def expanded(row: dict[str, Any]) -> list[dict[str, Any]]:
+    if row["messages"] is None:
+        raise BadRecord
+    return [row]
+
+
 def tokenizing(settings: dict[str, Any]) -> Case:
     operator = Tokenize(TOKENIZER, field="text", keep_columns=["number"], **settings)
     return Case(operator, tokens(settings), "max_length" in settings and settings["on_long"] == "split")
@@ -127,6 +176,13 @@ SETTINGS = st.fixed_dictionaries(
         "on_null": st.sampled_from(["error", "skip", "empty"]),
         "on_long": st.sampled_from(["split", "truncate", "drop", "error"]),
         "special_tokens": st.sampled_from(["eos", "bos", "bos_eos", "none"]),
+    },
+    optional={"max_length": st.integers(3, 9)},
+)
+MASKED = st.fixed_dictionaries(
+    {
+        "on_long": st.sampled_from(["truncate", "drop", "error"]),
+        "on_no_loss": st.sampled_from(["drop", "keep", "error"]),
     },
     optional={"max_length": st.integers(3, 9)},
 )
@@ -146,6 +202,9 @@ CASES: dict[str, st.SearchStrategy[Case]] = {
     ),
     "decode_text": st.just(Case(DecodeText(["raw"], lowercase=True), decoded)),
     "tokenize": SETTINGS.map(tokenizing),
+    "tokenize_chat": MASKED.map(chat),
+    "tokenize_completion": MASKED.map(completion),
+    "expand_chat": st.just(Case(ExpandChat(), expanded, True)),
 }
 TEXT = st.one_of(st.none(), st.text(st.sampled_from("thein A\u00e9\n"), max_size=14), st.sampled_from(["<|endoftext|>", "<s>x"]))
 RAW = st.one_of(st.sampled_from([b"A\r\n", b"\rb", "\u00c9t\u00e9".encode()] * 3 + [b"\xff"]))
@@ -156,7 +215,13 @@ each = pytest.mark.parametrize("name", CASES)
 def records_of(rows: list[tuple[str | None, int, bytes]]) -> Records:
     columns = list(zip(*rows, strict=True)) or [(), (), ()]
     kinds = {"text": pa.large_string(), "number": pa.int64(), "raw": pa.large_binary()}
-    return made({name: pa.array(values, kind) for values, (name, kind) in zip(columns, kinds.items(), strict=True)})
+    conversations = [
+        None if text is None else [{"role": "user", "content": text}, {"role": "assistant", "content": str(number)}]
+        for text, number, _ in rows
+    ]
+    kind = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+    plain = {name: pa.array(values, kind) for values, (name, kind) in zip(columns, kinds.items(), strict=True)}
+    return made({**plain, "messages": pa.array(conversations, kind)})
 
 
 @each

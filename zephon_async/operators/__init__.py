@@ -4,6 +4,7 @@ from zephon_async.operators.accumulate import Accumulate
 from zephon_async.operators.base import KINDS, Accumulator, Carrying, Columns, Operator, RecordFailed, Tally
 from zephon_async.operators.decode_text import DecodeText
 from zephon_async.operators.ensure_mixture import EnsureMixture
+from zephon_async.operators.expand_chat import ExpandChat
 from zephon_async.operators.filter import Filter
 from zephon_async.operators.flat_map import FlatMap
 from zephon_async.operators.functions import Fingerprint, fingerprint, is_interrupt
@@ -13,6 +14,8 @@ from zephon_async.operators.pack_flat import PackFlat
 from zephon_async.operators.pack_sequences import PackSequences
 from zephon_async.operators.shuffle import Shuffle
 from zephon_async.operators.tokenize import Tokenize
+from zephon_async.operators.tokenize_chat import TokenizeChat
+from zephon_async.operators.tokenize_completion import TokenizeCompletion
 from zephon_async.operators.tokenizer_files import TOKENIZER_FILES
 
 __all__ = [
@@ -24,6 +27,7 @@ __all__ = [
     "Columns",
     "DecodeText",
     "EnsureMixture",
+    "ExpandChat",
     "Filter",
     "Fingerprint",
     "FlatMap",
@@ -36,6 +40,8 @@ __all__ = [
     "Shuffle",
     "Tally",
     "Tokenize",
+    "TokenizeChat",
+    "TokenizeCompletion",
     "fingerprint",
     "is_interrupt",
 ]

@@ -53,11 +53,12 @@ def to_dicts(columns: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     names = columns.schema.names
     if not names:
         return ({} for _ in range(columns.num_rows))
-    values = [_decoded(column, field) for column, field in zip(columns.columns, columns.schema, strict=True)]
+    values = [decoded(column, field) for column, field in zip(columns.columns, columns.schema, strict=True)]
     return map(dict, map(zip, repeat(names), zip(*values, strict=True)))  # without a step of Python for each
 
 
-def _decoded(column: pa.Array, field: pa.Field) -> Iterable[Any]:
+def decoded(column: pa.Array, field: pa.Field) -> Iterable[Any]:
+    """The values of a column, JSON text decoded; what is none raises `BadRecord` when its turn comes."""
     values = to_python(column)
     if not is_json(field):
         return values

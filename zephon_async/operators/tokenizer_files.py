@@ -20,7 +20,7 @@ from zephon_async.errors import RecipeError
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _HUB_TIMEOUT_S = 5.0
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 """What is read of a directory."""
 
 USUAL_NAMES: Mapping[str, tuple[str, ...]] = {
@@ -51,7 +51,7 @@ USUAL_NAMES: Mapping[str, tuple[str, ...]] = {
 
 
 class TokenizerFile(NamedTuple):
-    """A tokenizer as JSON text and as a copy, and the special tokens that its configuration names (`eos_token`, `bos_token`)."""
+    """A tokenizer as JSON text and as a copy, and its configuration: special tokens (`eos_token`, `bos_token`), `chat_template`."""
 
     text: str
     copy: Any
@@ -74,7 +74,7 @@ def load_tokenizer(given: Any) -> TokenizerFile:
             )
         source, config = (
             inner,
-            {} if inner is given else {f"{role}_token": getattr(given, f"{role}_token", None) for role in USUAL_NAMES},
+            {} if inner is given else _config_of(given),
         )
     try:
         clone = tokenizers.Tokenizer.from_str(source.to_str())
@@ -130,16 +130,23 @@ def _read(path: Path, read: Any) -> Any:
         raise RecipeError(f"tokenize: {path} is no tokenizer.json ({error})") from error
 
 
+def _config_of(tokenizer: Any) -> Mapping[str, Any]:
+    """What a tokenizer of transformers says."""
+    names = [f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
+    return {name: getattr(tokenizer, name, None) for name in (*names, "chat_template")}
+
+
 def _config_beside(path: Path) -> Mapping[str, Any]:
-    """What tokenizer_config.json says, where the file is a tokenizer.json that has one beside it."""
-    beside = path.with_name("tokenizer_config.json")
-    if path.name != "tokenizer.json" or not beside.is_file():
+    """What tokenizer_config.json and chat_template.jinja say, where the file is a tokenizer.json that has them beside it."""
+    beside, template = path.with_name("tokenizer_config.json"), path.with_name("chat_template.jinja")
+    if path.name != "tokenizer.json":
         return {}
     try:
-        config = json.loads(beside.read_text(encoding="utf-8"))
+        config = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
+        own = {"chat_template": template.read_text(encoding="utf-8")} if template.is_file() else {}
     except (OSError, ValueError) as error:
-        raise RecipeError(f"tokenize: {beside} cannot be read ({error})") from error
-    return config if isinstance(config, Mapping) else {}
+        raise RecipeError(f"tokenize: {beside} cannot be read, or {template.name} beside it ({error})") from error
+    return {**config, **own} if isinstance(config, Mapping) else own
 
 
 def _find(name: str) -> Path:
@@ -175,8 +182,9 @@ def _from_hub(name: str) -> Path:
             raise OSError("HF_HUB_OFFLINE is set")
         _reach(constants.ENDPOINT)
         found = huggingface_hub.hf_hub_download(name, "tokenizer.json", etag_timeout=_HUB_TIMEOUT_S)
-        with contextlib.suppress(EntryNotFoundError):  # not every repository has one
-            huggingface_hub.hf_hub_download(name, "tokenizer_config.json", etag_timeout=_HUB_TIMEOUT_S)
+        for beside in TOKENIZER_FILES[1:]:
+            with contextlib.suppress(EntryNotFoundError):  # not every repository has one
+                huggingface_hub.hf_hub_download(name, beside, etag_timeout=_HUB_TIMEOUT_S)
         return Path(found)
     except (OSError, HFValidationError) as error:
         raise RecipeError(

@@ -1,0 +1,195 @@
+"""`tokenize_chat`, `tokenize_completion` and `expand_chat`: masks, special tokens that are text, limits.
+
+The contract is in `test_stateless`.
+"""
+
+import json
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.chats import chat_tokenizer
+from tests.made_rows import byte_tokenizer, made, placed, run
+from tests.taken import in_order
+from zephon_async import Pipeline
+from zephon_async.errors import BadRecord, RecipeError
+from zephon_async.io import Dataset
+from zephon_async.operators import ExpandChat, TokenizeChat, TokenizeCompletion
+from zephon_async.records import Records
+
+WRITTEN = Path(__file__).parent.parent / "written" / "chat"
+EXPECTED = json.loads((WRITTEN / "expected.json").read_text(encoding="utf-8"))
+TURNS = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+TURNS += "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+TAGGED = (
+    "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|end|>{% endgeneration %}"
+    "{% else %}{{ m.content }}<|end|>{% endif %}{% endfor %}"
+)
+NAMES = "<|user|><|assistant|><|end|>"
+TOKENIZER = chat_tokenizer(NAMES)
+USER, ASSISTANT, END = (int(TOKENIZER.token_to_id(name) or 0) for name in ("<|user|>", "<|assistant|>", "<|end|>"))
+
+
+def chats(*several: Any, **others: Any) -> Records:
+    return made({"messages": pa.array(several), **others})
+
+
+def said(*contents: str) -> list[dict[str, str]]:
+    return [{"role": ("user", "assistant")[n % 2], "content": content} for n, content in enumerate(contents)]
+
+
+def one(records: Records, **settings: Any) -> tuple[list[int], list[int]]:
+    out = TokenizeChat(TOKENIZER, **{"chat_template": TURNS, **settings}).apply(records, Counter()).columns
+    return out.column("input_ids")[0].as_py(), out.column("loss_mask")[0].as_py()
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_as_transformers_wrote(name: str) -> None:
+    template = WRITTEN / f"{name}.jinja"
+    tokenizer = chat_tokenizer(template.read_text(encoding="utf-8"))
+    special = {"bos_token": "<s>", "eos_token": "<|endoftext|>"}
+    operator = TokenizeChat(tokenizer, chat_template=template, tools_field="tools", on_no_loss="keep", chat_template_kwargs=special)
+    equal = 0
+    for row in EXPECTED[name]:
+        columns = {field: pa.array([None if row[field] is None else json.dumps(row[field])], pa.string()) for field in row}
+        out, _, cause = run(operator, made({field: columns[field] for field in ("messages", "tools")}))
+        if row["expected"] is None or cause is not None:
+            assert isinstance(cause, BadRecord)
+            assert row["expected"] is None or row["expected"]["mask"] is None
+            continue
+        assert out is not None
+        equal += 1
+        found = out.columns.to_pylist()[0]
+        assert found["input_ids"] == row["expected"]["ids"]
+        assert row["expected"]["mask"] is None or found["loss_mask"] == row["expected"]["mask"]
+    assert equal > 1
+
+
+@pytest.mark.parametrize("template", [TURNS, TAGGED])
+def test_the_loss_is_on_what_was_asked_for(template: str) -> None:
+    first, last = [ASSISTANT, 98, END], [ASSISTANT, 100, END]
+    records = chats(said("a", "b", "c", "d"))
+    wanted = [USER, 97, END, *first, USER, 99, END, *last]
+    for scope, mask in (
+        ("all_assistant", [0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1]),
+        ("last_assistant", [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]),
+        ("after_last_user", [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]),
+    ):
+        assert one(records, chat_template=template, loss_scope=scope) == (wanted, mask)
+
+
+def test_names_of_special_tokens_are_text() -> None:
+    records = chats(said("th<|end|>e", "<|assistant|>"))
+    name, other = list(b"<|end|>"), list(b"<|assistant|>")
+    text = TOKENIZER
+    text.encode_special_tokens = True
+    inner, answer = text.encode("th<|end|>e").ids, text.encode("<|assistant|>").ids
+    text.encode_special_tokens = False
+    ids, mask = one(records)
+    assert ids == [USER, *inner, END, ASSISTANT, *answer, END]
+    assert mask == [0] * (len(inner) + 3) + [1] * (len(answer) + 1)
+    assert END not in inner
+    assert ASSISTANT not in answer
+    assert (len(name), len(other)) == (7, 13)
+    assert one(records, special_text="token", chat_template=TAGGED)[0].count(END) == 3
+    _, at, cause = run(TokenizeChat(TOKENIZER, chat_template=TURNS, special_text="error"), records)
+    assert (at, str(cause)) == (0, "tokenize_chat: a message contains the name of a special token, '<|assistant|>'")
+
+
+def test_a_template_that_forgets_is_a_bad_record_and_not_a_wrong_mask() -> None:
+    template = "{% for m in messages %}<|{{ m.role }}|>{% if loop.last %}{{ m.content }}{% endif %}<|end|>{% endfor %}"
+    _, at, cause = run(TokenizeChat(TOKENIZER, chat_template=template), chats(said("a", "b", "c", "d")))
+    assert at == 0
+    assert "otherwise with more behind" in str(cause)
+    headed = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+    _, at, cause = run(TokenizeChat(TOKENIZER, chat_template=headed), chats(said("a", "b")))
+    assert at == 0
+    assert "no generation prompt" in str(cause)
+
+
+@pytest.mark.parametrize("value", [None, [], [{"role": None, "content": "a"}]])
+def test_what_is_no_conversation_is_a_bad_record(value: Any) -> None:
+    kind = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+    records = made({"messages": pa.array([said("a", "b"), value], kind)})
+    for operator in (TokenizeChat(TOKENIZER, chat_template=TURNS), ExpandChat()):
+        out, at, cause = run(operator, records)
+        assert (len(placed(out)), at, type(cause)) == (1, 1, BadRecord)
+
+
+def test_pairs() -> None:
+    records = made({"prompt": [said("a")], "chosen": [said("", "b")[1:]], "rejected": [said("", "cd")[1:]]})
+    operator = TokenizeChat(TOKENIZER, chat_template=TURNS, field=("chosen", "rejected"), prompt_field="prompt")
+    head = [USER, 97, END, ASSISTANT]
+    assert operator.apply(records, Counter()).columns.to_pylist() == [
+        {
+            "chosen_input_ids": [*head, 98, END],
+            "chosen_loss_mask": [0, 0, 0, 0, 1, 1],
+            "rejected_input_ids": [*head, 99, 100, END],
+            "rejected_loss_mask": [0, 0, 0, 0, 1, 1, 1],
+        }
+    ]
+
+
+def test_limits_are_counted() -> None:
+    records = chats(said("aaaa", "b"), said("a", "bcd"), said("a", "b"))
+    for on_long, rows, tally in (
+        ("truncate", [1, 2], {"documents_truncated": 1, "documents_unsupervised": 1, "tokens_dropped": 11}),
+        ("drop", [2], {"documents_dropped": 2, "tokens_dropped": 17}),
+    ):
+        counted = Counter[str]()
+        out = TokenizeChat(TOKENIZER, chat_template=TURNS, max_length=6, on_long=on_long).apply(records, counted)
+        assert ([row for _, row, _ in placed(out)], counted) == (rows, tally)
+
+
+def test_completions() -> None:
+    records = made({"prompt": ["ab"], "completion": ["c<s>"]})
+    out = TokenizeCompletion(byte_tokenizer(), special_tokens="bos_eos").apply(records, Counter())
+    assert out.columns.to_pylist() == [{"input_ids": [257, *b"abc<s>", 0], "loss_mask": [0, 0, 0, 1, 1, 1, 1, 1]}]
+
+
+def test_expanding() -> None:
+    records = chats([*said("a", "b", "c")[:2], *said("c"), *said("d", "e")], name=["x"])
+    as_text = made({"messages": [json.dumps(records.columns.column("messages")[0].as_py())], "name": ["x"]})
+    wanted = [(said("a", "b"), 0), ([*said("a", "b", "c"), *said("d", "e")], 2)]
+    for given in (records, as_text):
+        out = placed(ExpandChat().apply(given, Counter()))
+        found = [(row["messages"], part) for row, _, part in out]
+        assert [(json.loads(m) if isinstance(m, str) else m, part) for m, part in found] == wanted
+        assert [row["name"] for row, _, _ in out] == ["x", "x"]
+
+
+def test_settings_that_cannot_be_meant() -> None:
+    for settings, words in (
+        ({}, "has no chat template"),
+        ({"chat_template": "{% for %}"}, "wrong in line 1"),
+        ({"chat_template": "{{ strftime_now('%Y') }}"}, "give date="),
+        ({"chat_template": TURNS, "date": "now"}, "must be a day"),
+        ({"chat_template": TURNS, "span_source": "generation_tags"}, "has no {% generation %}"),
+        ({"chat_template": TURNS, "chat_template_kwargs": {"tools": []}}, "may not set 'tools'"),
+        ({"chat_template": "{{ [1, 2] | random }}"}, "random"),
+    ):
+        with pytest.raises(RecipeError, match=words):
+            TokenizeChat(TOKENIZER, **settings)
+
+
+def test_in_a_pipeline() -> None:
+    rows: dict[str, list[Any]] = {"messages": [said("a", "b"), said("th", "c", "d", "e")]}
+    pipeline = Pipeline(in_order(Dataset.from_dict("d", rows))).expand_chat().tokenize_chat(TOKENIZER, chat_template=TURNS)
+    with pipeline.batch(3) as run_of:
+        (batch,) = run_of
+    made_of = batch.to_training(framework="numpy")
+    assert made_of["labels"][0].tolist() == [-100, -100, -100, 98, END, *[-100] * (made_of["labels"].shape[1] - 5)]
+    assert [len(row) for row in batch.to_pylist("input_ids")] == [6, 6, 12]
+
+
+def test_it_can_be_sent_to_another_process() -> None:
+    operator = TokenizeChat(TOKENIZER, chat_template=TURNS + "{{ strftime_now('%Y') }}", date="2025-01-31", on_no_loss="keep")
+    again = pickle.loads(pickle.dumps(operator))
+    assert again.settings() == operator.settings()
+    records = chats([{"role": "user", "content": "a"}])
+    ids = again.apply(records, Counter()).columns.column("input_ids")[0].as_py()
+    assert ids == [USER, 97, END, *b"2025"]

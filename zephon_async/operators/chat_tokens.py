@@ -1,0 +1,154 @@
+"""Texts with spans to token ids with masks, and special tokens that are only text.
+
+A token is in the mask where it overlaps a span, as transformers has it.
+
+A message may contain the name of a special token. Such names stay text: they are marked before the template sees them, the
+special tokens that the template itself writes are then replaced by aliases, and a copy of the tokenizer that knows the aliases
+and no special tokens encodes the whole text at once. So the ids are those of a tokenizer to which what was said is no special
+token: nothing else is cut apart, and no merge is lost. Tokens that were added but are not special (`<think>`, often) stay tokens.
+
+Threads: a `ChatTokens` belongs to one call at a time.
+"""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from zephon_async.checks import shown
+from zephon_async.errors import BadRecord
+from zephon_async.operators.chat_messages import strings, walked
+
+BEGIN, END = "\ufdd0", "\ufdd1"  # around a name that is text; no characters of any language
+
+
+class Spanned(NamedTuple):
+    """A text, and the spans of it that a loss is on. names: special tokens that are text in it; None: none are looked for."""
+
+    text: str
+    spans: Sequence[tuple[int, int]]
+    names: frozenset[str] | None = None
+
+
+class Tokens(NamedTuple):
+    """ids: int32[n] of all texts end to end; mask: int8[n]; lengths: int64 of each text."""
+
+    ids: npt.NDArray[np.int32]
+    mask: npt.NDArray[np.int8]
+    lengths: npt.NDArray[np.int64]
+
+    def starts(self) -> npt.NDArray[np.int64]:
+        starts: npt.NDArray[np.int64] = np.cumsum(self.lengths) - self.lengths
+        return starts
+
+    def supervised(self) -> npt.NDArray[np.int64]:
+        """Tokens of each text that can be labels: those of the mask but for the first, before which there is nothing."""
+        sums: npt.NDArray[np.int64] = np.concatenate(([0], np.cumsum(self.mask, dtype=np.int64)))
+        starts = self.starts()
+        found: npt.NDArray[np.int64] = sums[starts + self.lengths] - sums[np.minimum(starts + 1, starts + self.lengths)]
+        return found
+
+    def cut(self, most: int) -> "Tokens":
+        kept = np.arange(len(self.ids)) - np.repeat(self.starts(), self.lengths) < most
+        return Tokens(self.ids[kept], self.mask[kept], np.minimum(self.lengths, most))
+
+    def only(self, rows: npt.NDArray[np.bool_]) -> "Tokens":
+        kept = np.repeat(rows, self.lengths)
+        return Tokens(self.ids[kept], self.mask[kept], self.lengths[rows])
+
+
+def tokens_of(encodings: Sequence[Any], several: Sequence[Spanned], aliases: dict[int, int], head: Any, tail: Any) -> Tokens:
+    """Ids and mask of encodings, each between the tokens `head` (no loss) and `tail` (loss)."""
+    ids: list[int] = []
+    mask, lengths = bytearray(), np.empty(len(encodings), np.int64)
+    for number, (encoding, one) in enumerate(zip(encodings, several, strict=True)):
+        inner = encoding.ids
+        if one.names:
+            inner = [aliases.get(token, token) for token in inner]
+        base = len(ids) + len(head)
+        ids += [*head, *inner, *tail]
+        mask += bytes(len(head) + len(inner)) + b"\1" * len(tail)
+        for start, stop in one.spans:
+            first, behind = _overlapping(encoding, len(inner), start, stop)
+            mask[base + first : base + behind] = b"\1" * (behind - first)
+        lengths[number] = len(head) + len(inner) + len(tail)
+    return Tokens(np.array(ids, np.int32), np.frombuffer(bytes(mask), np.int8), lengths)
+
+
+def _overlapping(encoding: Any, n: int, start: int, stop: int) -> tuple[int, int]:
+    """The tokens that overlap characters start:stop, which are in order."""
+    place = encoding.token_to_chars
+    first = bisect_right(range(n), start, key=lambda token: place(token)[1])
+    return first, max(first, bisect_left(range(n), stop, lo=first, key=lambda token: place(token)[0]))
+
+
+class ChatTokens:
+    """A copy of a tokenizer for what templates render."""
+
+    def __init__(self, text: str) -> None:
+        import tokenizers
+
+        self._text, self._plain = text, tokenizers.Tokenizer.from_str(text)
+        self._apart: Any = None
+        self._aliases: dict[int, int] = {}
+        added = self._plain.get_added_tokens_decoder()
+        self._special = {token.content: (number, token) for number, token in added.items() if token.special and token.content}
+        names = "|".join(map(re.escape, sorted(self._special, key=len, reverse=True))) or "(?!)"
+        self._name = re.compile(names)
+        self._marked = re.compile(f"({BEGIN}?)({names})({END}?)|[{BEGIN}{END}]")
+
+    def names_in(self, value: Any) -> frozenset[str]:
+        """The special tokens whose names are in the texts of a value."""
+        search = self._name.search
+        return frozenset(name for text in strings(value) if search(text) for name in self._name.findall(text))
+
+    def mark(self, value: Any) -> Any:
+        """A value in whose texts the names of special tokens are marked as text."""
+        for text in strings(value):
+            if BEGIN in text or END in text:
+                raise BadRecord(f"tokenize_chat: a text has U+FDD0 or U+FDD1 beside the name of a special token: {shown(text)}")
+        return walked(value, lambda text: self._name.sub(rf"{BEGIN}\g<0>{END}", text))
+
+    def unmark(self, text: str, spans: Sequence[tuple[int, int]], names: frozenset[str]) -> Spanned:
+        """What was rendered of marked values: names as text, and aliases for the special tokens of the template."""
+        edges = sorted({0, len(text), *(edge for span in spans for edge in span)})
+        pieces = [self._marked.sub(self._replaced, text[start:stop]) for start, stop in pairwise(edges)]
+        places = dict(zip(edges, np.cumsum([0, *map(len, pieces)]).tolist(), strict=True))
+        return Spanned("".join(pieces), [(places[start], places[stop]) for start, stop in spans], names)
+
+    def _replaced(self, found: re.Match[str]) -> str:
+        begin, name, end = found.groups()
+        if name is None:
+            return ""
+        return str(name) if begin or end else f"{BEGIN}{self._special[name][0]}{END}"
+
+    def encode(self, several: Sequence[Spanned]) -> Tokens:
+        """Ids and masks of what was rendered."""
+        plain = iter(self._plain.encode_batch([one.text for one in several if not one.names], add_special_tokens=False))
+        apart = iter(self._encoded_apart([one for one in several if one.names]))
+        encodings = [next(apart if one.names else plain) for one in several]
+        return tokens_of(encodings, several, self._aliases, (), ())
+
+    def _encoded_apart(self, several: Sequence[Spanned]) -> list[Any]:
+        if not several:
+            return []
+        if self._apart is None:
+            self._apart = self._made_apart()
+        encodings: list[Any] = self._apart.encode_batch([one.text for one in several], add_special_tokens=False)
+        return encodings
+
+    def _made_apart(self) -> Any:
+        import tokenizers
+
+        clone = tokenizers.Tokenizer.from_str(self._text)
+        clone.encode_special_tokens = True
+        for number, token in self._special.values():
+            alias = f"{BEGIN}{number}{END}"
+            sides = {"lstrip": token.lstrip, "rstrip": token.rstrip, "single_word": token.single_word}
+            clone.add_tokens([tokenizers.AddedToken(alias, special=False, normalized=False, **sides)])
+            self._aliases[int(clone.token_to_id(alias) or 0)] = number
+        return clone
