@@ -31,10 +31,14 @@ TOOL = {
 def chat_tokenizer(template: str) -> Tokenizer:
     """A byte-level BPE with the special tokens of a template; `<think>` and its like are added, but not special."""
     tokenizer = byte_tokenizer()
-    names = sorted(set(re.findall(r"<[|\uff5c][^<>|\uff5c{}' ]+[|\uff5c]>|<(?:bos|eos|start_of_turn|end_of_turn)>", template)))
-    tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in names])
+    tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in special_names(template)])
     tokenizer.add_tokens([AddedToken(name, special=False, normalized=False) for name in ("<think>", "</think>", "<tool_call>")])
     return tokenizer
+
+
+def special_names(template: str) -> list[str]:
+    """The special tokens that a template writes."""
+    return sorted(set(re.findall(r"<[|\uff5c][^<>|\uff5c{}' ]+[|\uff5c]>|<(?:bos|eos|start_of_turn|end_of_turn)>", template)))
 
 
 def conversation(seed: int, in_parts: bool = False) -> dict[str, Any]:
@@ -60,3 +64,16 @@ def conversation(seed: int, in_parts: bool = False) -> dict[str, Any]:
         for message in messages:
             message["content"] = [{"type": "text", "text": message["content"]}]
     return {"messages": messages, "tools": tools}
+
+
+def varied(row: dict[str, Any], seed: int, names: list[str]) -> dict[str, Any]:
+    """A conversation with null contents, other names of the reasoning, and names of special tokens in the contents."""
+    draw = random.Random(seed)
+    for message in row["messages"]:
+        if "reasoning_content" in message:
+            message[draw.choice(["thinking", "reasoning", "reasoning_content"])] = message.pop("reasoning_content")
+        if message.get("tool_calls"):
+            message["content"] = draw.choice([None, "", "the"])
+        elif draw.random() < 0.3:
+            message["content"] += draw.choice(names) + draw.choice(["", " ", "in"])
+    return row

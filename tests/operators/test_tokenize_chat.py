@@ -5,20 +5,28 @@ The contract is in `test_stateless`.
 
 import json
 import pickle
+import random
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from tests.chats import chat_tokenizer
+from tests.chats import chat_tokenizer, conversation
 from tests.made_rows import byte_tokenizer, made, placed, run
 from tests.taken import in_order
 from zephon_async import Pipeline
 from zephon_async.errors import BadRecord, RecipeError
 from zephon_async.io import Dataset
 from zephon_async.operators import ExpandChat, TokenizeChat, TokenizeCompletion
+from zephon_async.operators.chat_spans import LOSS_SCOPES
 from zephon_async.records import Records
 
 WRITTEN = Path(__file__).parent.parent / "written" / "chat"
@@ -29,7 +37,7 @@ TAGGED = (
     "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|end|>{% endgeneration %}"
     "{% else %}{{ m.content }}<|end|>{% endif %}{% endfor %}"
 )
-NAMES = "<|user|><|assistant|><|end|>"
+NAMES = "<|system|><|user|><|assistant|><|tool|><|end|>"
 TOKENIZER = chat_tokenizer(NAMES)
 USER, ASSISTANT, END = (int(TOKENIZER.token_to_id(name) or 0) for name in ("<|user|>", "<|assistant|>", "<|end|>"))
 
@@ -80,6 +88,27 @@ def test_the_loss_is_on_what_was_asked_for(template: str) -> None:
         ("after_last_user", [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]),
     ):
         assert one(records, chat_template=template, loss_scope=scope) == (wanted, mask)
+
+
+@given(st.integers(0, 1 << 30), st.sampled_from(LOSS_SCOPES))
+def test_tags_and_prefixes_tell_the_same(seed: int, scope: str) -> None:
+    messages = conversation(seed)["messages"]
+    for message in messages:
+        message["content"] += random.Random(seed).choice(["", "<|end|>"])
+    records = made({"messages": [json.dumps(messages)]})
+    ids, mask = one(records, loss_scope=scope, on_no_loss="keep")
+    assert (ids, mask) == one(records, chat_template=TAGGED, loss_scope=scope, on_no_loss="keep")
+    roles = "".join(message["role"][0] for message in messages)
+    first = {"all_assistant": 0, "last_assistant": roles.rindex("a"), "after_last_user": roles.rindex("u")}[scope]
+    ends = [label for token, label in zip(ids, mask, strict=True) if token == END]
+    assert ends == [int(role == "a" and at >= first) for at, role in enumerate(roles)]
+
+
+def test_without_jinja2_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "zephon_async.operators.chat_template", raising=False)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(RecipeError, match=r"tokenize_chat needs jinja2 .*: pip install 'zephon-async\[chat\]'"):
+        TokenizeChat(TOKENIZER, chat_template=TURNS)
 
 
 def test_names_of_special_tokens_are_text() -> None:
@@ -155,8 +184,8 @@ def test_expanding() -> None:
     records = chats([*said("a", "b", "c")[:2], *said("c"), *said("d", "e")], name=["x"])
     as_text = made({"messages": [json.dumps(records.columns.column("messages")[0].as_py())], "name": ["x"]})
     wanted = [(said("a", "b"), 0), ([*said("a", "b", "c"), *said("d", "e")], 2)]
-    for given in (records, as_text):
-        out = placed(ExpandChat().apply(given, Counter()))
+    for source in (records, as_text):
+        out = placed(ExpandChat().apply(source, Counter()))
         found = [(row["messages"], part) for row, _, part in out]
         assert [(json.loads(m) if isinstance(m, str) else m, part) for m, part in found] == wanted
         assert [row["name"] for row, _, _ in out] == ["x", "x"]
@@ -193,3 +222,81 @@ def test_it_can_be_sent_to_another_process() -> None:
     records = chats([{"role": "user", "content": "a"}])
     ids = again.apply(records, Counter()).columns.column("input_ids")[0].as_py()
     assert ids == [USER, 97, END, *b"2025"]
+
+
+def word_tokenizer() -> Tokenizer:
+    """One whose model has the special token among its own words, and so makes it of its name."""
+    words = {word: number for number, word in enumerate(("<unk>", "user", "assistant", "a", "<end>"))}
+    tokenizer = Tokenizer(WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    tokenizer.add_special_tokens([AddedToken("<end>", special=True, normalized=False)])
+    return tokenizer
+
+
+def test_a_name_that_the_model_makes_a_special_token_of_is_a_bad_record() -> None:
+    template = "{% for m in messages %}{{ m.role }} {{ m.content }} <end> {% endfor %}"
+    template += "{% if add_generation_prompt %}assistant {% endif %}"
+    words = "this tokenizer has no other tokens for the text '<end>'"
+    out, at, cause = run(
+        TokenizeChat(word_tokenizer(), chat_template=template), chats(said("a", "a"), said("a <end>", "a"), said("a", "a"))
+    )
+    assert (len(placed(out)), at) == (1, 1)
+    assert words in str(cause)
+    completion = TokenizeCompletion(word_tokenizer(), special_tokens="none")
+    out, at, cause = run(completion, made({"prompt": ["a ", "a <end> "], "completion": ["a", "a"]}))
+    assert (len(placed(out)), at) == (1, 1)
+    assert words in str(cause)
+
+
+@pytest.mark.parametrize(
+    "changed", ["m.content | tojson(ensure_ascii=True)", "m.content | length", "m.content.startswith('<|end|>')", "m.content[1:]"]
+)
+def test_a_template_that_looks_into_what_is_marked_is_a_bad_record(changed: str) -> None:
+    template = TAGGED.replace("m.content", changed)
+    out, at, cause = run(TokenizeChat(TOKENIZER, chat_template=template), chats(said("a", "b"), said("<|end|>", "b")))
+    assert (len(placed(out)), at) == (1, 1)
+    assert "special_text='token'" in str(cause)
+
+
+def test_a_template_cannot_change_the_messages() -> None:
+    for change in ("dict.update(messages[0], {'content': 'x'})", "messages[0].update({'content': 'x'})", "messages.clear()"):
+        _, at, cause = run(TokenizeChat(TOKENIZER, chat_template="{% set _ = " + change + " %}"), chats(said("a", "b")))
+        assert at == 0
+        assert "the chat template fails" in str(cause)
+
+
+def test_tags_of_the_last_turn_alone_are_not_taken_for_those_of_an_earlier_one() -> None:
+    answered = (
+        "{% set last = namespace(at=-1) %}{% for m in messages if m.role == 'assistant' %}{% set last.at = m.at %}{% endfor %}"
+    )
+    template = answered + TAGGED.replace("m.role == 'assistant'", "m.at == last.at")
+    records = chats([{**message, "at": at} for at, message in enumerate(said("a", "b", "c", "b"))])
+    _, at, cause = run(TokenizeChat(TOKENIZER, chat_template=template, loss_scope="last_assistant"), records)
+    assert at == 0
+    assert "renders earlier turns otherwise" in str(cause)
+
+
+def test_special_tokens_of_a_template_that_nobody_named() -> None:
+    template = "{{ bos_token }}" + TAGGED
+    with pytest.raises(RecipeError, match="bos_token, which this tokenizer does not tell"):
+        TokenizeChat(TOKENIZER, chat_template=template)
+    named = {"bos_token": "<s>"}
+    ids, _ = one(chats(said("a", "b")), chat_template=template, chat_template_kwargs=named)
+    assert ids == [257, USER, 97, END, ASSISTANT, 98, END]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.list_(pa.string()), pa.struct([("role", pa.string())]), pa.binary()])
+def test_columns_that_hold_no_messages_are_refused_at_the_start(kind: pa.DataType) -> None:
+    schema = pa.schema([("messages", kind)])
+    for operator in (TokenizeChat(TOKENIZER, chat_template=TURNS), ExpandChat()):
+        with pytest.raises(RecipeError, match="wanted messages: a list of structs"):
+            operator.output(schema)
+
+
+def test_text_that_is_encoded_as_a_dictionary() -> None:
+    column = pa.array([json.dumps(said("a", "b", "c", "d"))]).dictionary_encode()
+    records = made({"messages": column})
+    assert one(records)[0].count(END) == 4
+    out = ExpandChat().apply(records, Counter()).columns
+    assert out.schema.field("messages").type == column.type
+    assert [json.loads(row["messages"]) for row in out.to_pylist()] == [said("a", "b"), said("a", "b", "c", "d")]

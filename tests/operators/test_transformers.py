@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from tests.chats import chat_tokenizer, conversation
+from tests.chats import chat_tokenizer, conversation, special_names, varied
 from tests.made_rows import made, run
 from zephon_async.kinds import json_field
 from zephon_async.nesting import json_text
@@ -84,3 +84,35 @@ def test_as_transformers(path: Path) -> None:
             assert not tagged, found
             assert ids_alone(operator, row) == wanted[0], found
     assert equal > 10
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
+def test_with_nulls_and_names_of_special_tokens(path: Path) -> None:
+    template = path.read_text(encoding="utf-8")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=chat_tokenizer(template), **SPECIAL)
+    settings: dict[str, Any] = {"tools_field": "tools", "on_no_loss": "keep", "date": datetime.date.today()}
+    as_token, as_text = (TokenizeChat(tokenizer, chat_template=template, special_text=to, **settings) for to in ("token", "text"))
+    names = special_names(template) or ["<s>"]
+    equal = 0
+    for seed in range(12):
+        row = varied(conversation(seed), seed, names)
+        wanted, found, apart = (
+            theirs(tokenizer, template, row, "generation %}" in template),
+            ours(as_token, row),
+            ours(as_text, row),
+        )
+        assert isinstance(found, str) == isinstance(apart, str)
+        if wanted is None:
+            assert isinstance(found, str), row
+            continue
+        equal += 1
+        if isinstance(found, str):
+            assert not as_token._tools().templates["default"].tagged, found
+            assert ids_alone(as_token, row) == wanted[0], found
+            continue
+        assert found[0] == wanted[0]
+        assert wanted[1] is None or found[1] == wanted[1]
+        decode = tokenizer.backend_tokenizer.decode
+        assert decode(apart[0], skip_special_tokens=False) == decode(found[0], skip_special_tokens=False)
+        assert sum(apart[1]) > 0 or sum(found[1]) == 0
+    assert equal > 0 or path.stem.startswith("llava")  # takes contents in parts alone

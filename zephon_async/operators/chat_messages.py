@@ -12,15 +12,29 @@ import numpy as np
 import pyarrow as pa
 
 from zephon_async.checks import shown
-from zephon_async.errors import BadRecord
+from zephon_async.errors import BadRecord, RecipeError
 from zephon_async.kinds import is_list, is_text, json_field, list_lengths
-from zephon_async.operators.rows import decoded, to_python
+from zephon_async.operators.rows import decoded, find_field, to_python
 
 _REASONING = ("reasoning_content", "thinking", "reasoning")  # the first is what templates read; `thinking` is what gpt-oss reads
 
 
+def check_messages(schema: pa.Schema | None, name: str, who: str) -> None:
+    """Refuse a column that can hold no conversations. `RecipeError`."""
+    field = find_field(schema, name, who)
+    if field is None or is_text(_plain(field.type)) or pa.types.is_null(field.type):
+        return
+    if not is_list(field.type) or not pa.types.is_struct(field.type.value_type):
+        raise RecipeError(f"{who}: column {name!r} is {field.type}, wanted messages: a list of structs, or text that is JSON")
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
 def nested(column: pa.Array, name: str) -> Iterable[Any]:
     """The values of a column; text is taken for JSON, and raises `BadRecord` when its turn comes."""
+    column = column.cast(_plain(column.type))
     return decoded(column, json_field(name)) if is_text(column.type) else _values(column)
 
 

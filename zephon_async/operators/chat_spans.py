@@ -33,7 +33,8 @@ def by_tags(template: Template, messages: _Messages, variables: Mapping[str, Any
     if not any(message["role"] == "assistant" for message in messages[:first]):
         return text, spans
     before, earlier = template.render(messages[:first], variables)
-    if [before[start:stop] for start, stop in earlier] != [text[start:stop] for start, stop in spans[: len(earlier)]]:
+    end = earlier[-1][1] if earlier else 0
+    if spans[: len(earlier)] != earlier or text[:end] != before[:end]:
         raise BadRecord(
             "tokenize_chat: the chat template renders earlier turns otherwise once there are later ones, so it is not known whose "
             "its generation blocks are; use loss_scope='all_assistant' without a prompt, or another template"

@@ -11,7 +11,7 @@ Threads: a `ChatTemplate` belongs to one call at a time, as it notes spans while
 
 import datetime
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 from jinja2 import TemplateError, TemplateSyntaxError, meta, nodes
@@ -28,7 +28,7 @@ Span: TypeAlias = tuple[int, int]
 
 
 class ChatTemplate:
-    """A compiled template. `tagged`: whether it has generation blocks."""
+    """A compiled template. `tagged`: whether it has generation blocks. `names`: the variables that it asks for."""
 
     def __init__(self, text: str, date: str | None) -> None:
         environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
@@ -36,12 +36,12 @@ class ChatTemplate:
         if date is not None:
             environment.globals["strftime_now"] = datetime.datetime.fromisoformat(date).strftime
         try:
-            names = meta.find_undeclared_variables(environment.parse(text))
+            self.names = meta.find_undeclared_variables(environment.parse(text))
             self._template = environment.from_string(text)
         except TemplateSyntaxError as error:
             raise RecipeError(f"tokenize_chat: the chat template is wrong in line {error.lineno}: {error}") from error
         self.tagged = environment.tagged
-        if "strftime_now" in names and date is None:
+        if "strftime_now" in self.names and date is None:
             raise RecipeError("tokenize_chat: the chat template asks for today's date; give date='2025-01-31', part of the recipe")
 
     def render(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> tuple[str, list[Span]]:
@@ -73,7 +73,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         super().__init__(**settings)
         del self.filters["random"], self.globals["lipsum"]
         self.filters["tojson"] = _to_json
-        self.globals |= {"raise_exception": _raise, "namespace": _Namespace}
+        self.globals |= {"raise_exception": _raise, "namespace": _Namespace, "dict": _Dict()}
 
 
 class _Generation(Extension):
@@ -92,6 +92,16 @@ class _Generation(Extension):
         text = caller()
         self.environment.generated.append(text)
         return text
+
+
+class _Dict:
+    """`dict` without the methods through which a template could change what it is given."""
+
+    def __call__(self, *given: Any, **named: Any) -> dict[Any, Any]:
+        return dict(*given, **named)
+
+    def fromkeys(self, names: Iterable[Any], value: Any = None) -> dict[Any, Any]:
+        return dict.fromkeys(names, value)
 
 
 class _Namespace(Namespace):

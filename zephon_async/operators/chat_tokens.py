@@ -27,11 +27,11 @@ BEGIN, END = "\ufdd0", "\ufdd1"  # around a name that is text; no characters of 
 
 
 class Spanned(NamedTuple):
-    """A text, and the spans of it that a loss is on. names: special tokens that are text in it; None: none are looked for."""
+    """A text, and the spans of it that a loss is on. apart: its encoding, where names of special tokens are text in it."""
 
     text: str
     spans: Sequence[tuple[int, int]]
-    names: frozenset[str] | None = None
+    apart: Any = None
 
 
 class Tokens(NamedTuple):
@@ -61,13 +61,12 @@ class Tokens(NamedTuple):
         return Tokens(self.ids[kept], self.mask[kept], self.lengths[rows])
 
 
-def tokens_of(encodings: Sequence[Any], several: Sequence[Spanned], aliases: dict[int, int], head: Any, tail: Any) -> Tokens:
-    """Ids and mask of encodings, each between the tokens `head` (no loss) and `tail` (loss)."""
+def _tokens_of(encodings: Sequence[Any], several: Sequence[Spanned], aliases: dict[int, int], head: Any, tail: Any) -> Tokens:
     ids: list[int] = []
     mask, lengths = bytearray(), np.empty(len(encodings), np.int64)
     for number, (encoding, one) in enumerate(zip(encodings, several, strict=True)):
         inner = encoding.ids
-        if one.names:
+        if one.apart is not None:
             inner = [aliases.get(token, token) for token in inner]
         base = len(ids) + len(head)
         ids += [*head, *inner, *tail]
@@ -87,12 +86,13 @@ def _overlapping(encoding: Any, n: int, start: int, stop: int) -> tuple[int, int
 
 
 class ChatTokens:
-    """A copy of a tokenizer for what templates render."""
+    """A copy of a tokenizer for what templates render; or, with `as_text`, for texts in which all names are text."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, as_text: bool = False) -> None:
         import tokenizers
 
         self._text, self._plain = text, tokenizers.Tokenizer.from_str(text)
+        self._plain.encode_special_tokens = as_text
         self._apart: Any = None
         self._aliases: dict[int, int] = {}
         added = self._plain.get_added_tokens_decoder()
@@ -113,12 +113,20 @@ class ChatTokens:
                 raise BadRecord(f"tokenize_chat: a text has U+FDD0 or U+FDD1 beside the name of a special token: {shown(text)}")
         return walked(value, lambda text: self._name.sub(rf"{BEGIN}\g<0>{END}", text))
 
-    def unmark(self, text: str, spans: Sequence[tuple[int, int]], names: frozenset[str]) -> Spanned:
-        """What was rendered of marked values: names as text, and aliases for the special tokens of the template."""
+    def unmark(self, text: str, spans: Sequence[tuple[int, int]], unmarked: str) -> Spanned:
+        """What was rendered of marked values: names as text, and aliases for the special tokens of the template.
+
+        unmarked: what was rendered of the values without marks. `BadRecord` where the marks made a difference to the template.
+        """
+        if text.replace(BEGIN, "").replace(END, "") != unmarked:
+            raise BadRecord(
+                "tokenize_chat: a message contains the name of a special token, and the chat template looks into it, so what is "
+                "text cannot be told; special_text='token' makes special tokens of such names"
+            )
         edges = sorted({0, len(text), *(edge for span in spans for edge in span)})
         pieces = [self._marked.sub(self._replaced, text[start:stop]) for start, stop in pairwise(edges)]
         places = dict(zip(edges, np.cumsum([0, *map(len, pieces)]).tolist(), strict=True))
-        return Spanned("".join(pieces), [(places[start], places[stop]) for start, stop in spans], names)
+        return self.apart("".join(pieces), [(places[start], places[stop]) for start, stop in spans])
 
     def _replaced(self, found: re.Match[str]) -> str:
         begin, name, end = found.groups()
@@ -126,20 +134,22 @@ class ChatTokens:
             return ""
         return str(name) if begin or end else f"{BEGIN}{self._special[name][0]}{END}"
 
-    def encode(self, several: Sequence[Spanned]) -> Tokens:
-        """Ids and masks of what was rendered."""
-        plain = iter(self._plain.encode_batch([one.text for one in several if not one.names], add_special_tokens=False))
-        apart = iter(self._encoded_apart([one for one in several if one.names]))
-        encodings = [next(apart if one.names else plain) for one in several]
-        return tokens_of(encodings, several, self._aliases, (), ())
-
-    def _encoded_apart(self, several: Sequence[Spanned]) -> list[Any]:
-        if not several:
-            return []
+    def apart(self, text: str, spans: Sequence[tuple[int, int]]) -> Spanned:
+        """A text in which all names are text. `BadRecord` where the model itself makes a special token of one (Unigram may)."""
         if self._apart is None:
             self._apart = self._made_apart()
-        encodings: list[Any] = self._apart.encode_batch([one.text for one in several], add_special_tokens=False)
-        return encodings
+        encoding = self._apart.encode(text, add_special_tokens=False)
+        ids = frozenset(encoding.ids)
+        for name, (number, _) in self._special.items():
+            if number in ids:
+                raise BadRecord(f"this tokenizer has no other tokens for the text {name!r} than the special token of that name")
+        return Spanned(text, spans, encoding)
+
+    def encode(self, several: Sequence[Spanned], head: Sequence[int] = (), tail: Sequence[int] = ()) -> Tokens:
+        """Ids and masks of texts, each between the tokens `head` (no loss) and `tail` (loss)."""
+        plain = iter(self._plain.encode_batch([one.text for one in several if one.apart is None], add_special_tokens=False))
+        encodings = [next(plain) if one.apart is None else one.apart for one in several]
+        return _tokens_of(encodings, several, self._aliases, head, tail)
 
     def _made_apart(self) -> Any:
         import tokenizers

@@ -14,11 +14,10 @@ import pyarrow as pa
 
 from zephon_async.checks import whole_or_none
 from zephon_async.errors import BadRecord, RecipeError
-from zephon_async.kinds import is_text
+from zephon_async.kinds import is_list
 from zephon_async.nesting import json_text
 from zephon_async.operators.base import Columns, Operator, RecordFailed, Tally
-from zephon_async.operators.chat_messages import messages_of, nested
-from zephon_async.operators.rows import find_field
+from zephon_async.operators.chat_messages import check_messages, messages_of, nested
 from zephon_async.records import Records, take
 
 
@@ -48,7 +47,7 @@ class ExpandChat(Operator):
         return {self.field: "any"}
 
     def output(self, schema: pa.Schema | None) -> pa.Schema | None:
-        find_field(schema, self.field, self.name)
+        check_messages(schema, self.field, self.name)
         return schema
 
     def apply(self, records: Records, tally: Tally) -> Records:
@@ -70,9 +69,8 @@ class ExpandChat(Operator):
         columns = take(records.columns, rows)
         cut = [values[row][:stop] for row, stop in zip(rows.tolist(), stops.tolist(), strict=True)]
         at = columns.schema.get_field_index(self.field)
-        made = (
-            pa.array([json_text(value) for value in cut], column.type) if is_text(column.type) else _cut(columns.column(at), stops)
-        )
+        as_text = not is_list(column.type)
+        made = pa.array([json_text(value) for value in cut]).cast(column.type) if as_text else _cut(columns.column(at), stops)
         columns = columns.set_column(at, columns.schema.field(at), made)
         return Records(columns, records.origins.children(counts).take(np.flatnonzero(answered)))
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from zephon_async.checks import one_of
 from zephon_async.errors import BadRecord, RecipeError
-from zephon_async.operators.chat_messages import messages_of, nested, tools_of
+from zephon_async.operators.chat_messages import check_messages, messages_of, nested, tools_of
 from zephon_async.operators.chat_spans import LOSS_SCOPES, by_prefixes, by_tags, first_trained
 from zephon_async.operators.chat_tokens import ChatTokens, Spanned, Tokens
 from zephon_async.operators.masked import Masked
@@ -98,6 +98,12 @@ class TokenizeChat(Masked):
         self._special = special
         self._variables = _plain(chat_template_kwargs or {})
         tools = self._tools()
+        asked = {name for template in tools.templates.values() for name in template.names.intersection(_NAMED)}
+        if not any(name in file.config for name in _NAMED) and (unknown := sorted(asked.difference(self._variables))):
+            raise RecipeError(
+                f"tokenize_chat: the chat template asks for {unknown[0]}, which this tokenizer does not tell: there is no "
+                f"tokenizer_config.json; give chat_template_kwargs={{{unknown[0]!r}: ...}}"
+            )
         if span_source == "generation_tags" and not all(template.tagged for template in tools.templates.values()):
             raise RecipeError(
                 "tokenize_chat: span_source='generation_tags', but the chat template has no {% generation %}; use 'prefix_diff'"
@@ -114,6 +120,11 @@ class TokenizeChat(Masked):
             "special_tokens": dict(sorted(self._special.items())),
             **{name: getattr(self, name) for name in names},
         }
+
+    def output(self, schema: pa.Schema | None) -> pa.Schema | None:
+        for name in (*self.answers, *([] if self.prompt_field is None else [self.prompt_field])):
+            check_messages(schema, name, self.name)
+        return super().output(schema)
 
     def _inputs(self) -> Mapping[str, str]:
         others = (self.prompt_field, self.tools_field, self.enable_thinking_field)
@@ -144,18 +155,19 @@ class TokenizeChat(Masked):
             )
 
     def _spanned(self, messages: list[dict[str, Any]], prompt: int, variables: dict[str, Any], tools: _Tools) -> Spanned:
-        names: frozenset[str] = frozenset()
-        if self.special_text != "token" and (names := tools.tokens.names_in([messages, variables["tools"]])):
-            if self.special_text == "error":
-                raise BadRecord(f"tokenize_chat: a message contains the name of a special token, {min(names)!r}")
-            messages = tools.tokens.mark(messages)
-            variables = variables | {"tools": tools.tokens.mark(variables["tools"])}
+        names = tools.tokens.names_in([messages, variables["tools"]]) if self.special_text != "token" else frozenset()
+        if names and self.special_text == "error":
+            raise BadRecord(f"tokenize_chat: a message contains the name of a special token, {min(names)!r}")
         by_use = variables["tools"] is not None and "tool_use" in tools.templates
         template = tools.templates["tool_use" if by_use else "default"]
         tagged = template.tagged if self.span_source == "auto" else self.span_source == "generation_tags"
         spans_by = by_tags if tagged else by_prefixes
-        text, spans = spans_by(template, messages, variables, first_trained(messages, self.loss_scope, prompt))
-        return tools.tokens.unmark(text, spans, names) if names else Spanned(text, spans)
+        first = first_trained(messages, self.loss_scope, prompt)
+        if not names:
+            return Spanned(*spans_by(template, messages, variables, first))
+        marked = variables | {"tools": tools.tokens.mark(variables["tools"])}
+        text, spans = spans_by(template, tools.tokens.mark(messages), marked, first)
+        return tools.tokens.unmark(text, spans, template.render(messages, variables)[0])
 
     def _encoded(self, texts: Sequence[Spanned], tools: _Tools) -> Tokens:
         return tools.tokens.encode(texts)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from zephon_async.checks import one_of
 from zephon_async.errors import BadRecord, RecipeError
 from zephon_async.kinds import is_text
-from zephon_async.operators.chat_tokens import Spanned, Tokens, tokens_of
+from zephon_async.operators.chat_tokens import ChatTokens, Spanned, Tokens
 from zephon_async.operators.masked import Masked
 from zephon_async.operators.rows import to_python
 from zephon_async.operators.tokenizer_files import load_tokenizer, token_id
@@ -75,21 +75,17 @@ class TokenizeCompletion(Masked):
     def _inputs(self) -> Mapping[str, str]:
         return dict.fromkeys((self.prompt_field, *self.answers), "string")
 
-    def _tools(self) -> Any:
-        import tokenizers
+    def _tools(self) -> ChatTokens:
+        return ChatTokens(self._json, as_text=True)
 
-        clone = tokenizers.Tokenizer.from_str(self._json)
-        clone.encode_special_tokens = True
-        return clone
-
-    def _texts(self, columns: pa.RecordBatch, tools: Any) -> Iterator[tuple[Spanned, ...]]:
+    def _texts(self, columns: pa.RecordBatch, tools: ChatTokens) -> Iterator[tuple[Spanned, ...]]:
         names = (self.prompt_field, *self.answers)
         for row in zip(*(to_python(self._text(columns, name)) for name in names), strict=True):
             for name, text in zip(names, row, strict=True):
                 if text is None:
                     raise BadRecord(f"tokenize_completion: column {name!r} is missing or null")
             prompt, *completions = row
-            yield tuple(Spanned(prompt + text, [(len(prompt), len(prompt) + len(text))] if text else []) for text in completions)
+            yield tuple(_spanned(prompt, text, tools) for text in completions)
 
     def _text(self, columns: pa.RecordBatch, name: str) -> pa.Array:
         column = columns.column(name)
@@ -98,6 +94,11 @@ class TokenizeCompletion(Masked):
             raise TypeError(f"tokenize_completion: column {name!r} is {column.type}, wanted text; tokenize_chat takes messages")
         return column.cast(pa.large_string())
 
-    def _encoded(self, texts: Sequence[Spanned], tools: Any) -> Tokens:
-        encodings = tools.encode_batch([one.text for one in texts], add_special_tokens=False)
-        return tokens_of(encodings, texts, {}, self.bos, self.eos)
+    def _encoded(self, texts: Sequence[Spanned], tools: ChatTokens) -> Tokens:
+        return tools.encode(texts, self.bos, self.eos)
+
+
+def _spanned(prompt: str, completion: str, tools: ChatTokens) -> Spanned:
+    text = prompt + completion
+    spans = [(len(prompt), len(text))] if completion else []
+    return tools.apart(text, spans) if tools.names_in(text) else Spanned(text, spans)
