@@ -39,10 +39,8 @@ def test_a_url_is_as_good_as_a_path(folder: str, tmp_path: Path) -> None:
 
 
 def test_what_is_said_where_there_is_none(folder: str) -> None:
-    with pytest.raises(
-        DatasetError,
-        match=r"^'memory://nothing': there is no such object, and none of tokenizer.json, tokenizer_config.json below it$",
-    ):
+    files = "tokenizer.json, tokenizer_config.json, chat_template.jinja"
+    with pytest.raises(DatasetError, match=f"^'memory://nothing': there is no such object, and none of {files} below it$"):
         ids("memory://nothing")
     MemoryFileSystem(skip_instance_cache=True).pipe_file("/bad/tokenizer.json", b"{}")
     with pytest.raises(RecipeError, match=r"^tokenize: memory://bad/tokenizer.json is no tokenizer.json"):
