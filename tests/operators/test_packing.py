@@ -117,6 +117,19 @@ def test_rows_of_one_group(algorithm: str, lengths: list[int], groups: list[int]
     assert [row["input_ids"] for row in ones] == [row["input_ids"] for row in expected]
 
 
+def test_what_is_held_grows_with_the_groups() -> None:
+    for operator, more in ((PackFlat(8, algorithm="best_fit", homogeneity="dataset"), 64), (PackFlat(8, homogeneity="dataset"), 1)):
+        operator.told(["a", "b", "c"])
+        assert operator.holds_bytes(1_000) == 3 * more * 32
+    assert (PackSequences(8).holds_bytes(10), PackSequences(8).row_bytes(10)) == (32, 32)
+
+
+def test_a_column_cannot_be_made_twice() -> None:
+    for name in ("tokens", "segment_lengths"):
+        with pytest.raises(RecipeError, match=f"aligned names '{name}', which pack_flat itself makes"):
+            PackFlat(4, field="tokens", aligned=[name])
+
+
 def test_groups_are_told() -> None:
     with pytest.raises(RecipeError, match="groups names 'z', which is no dataset"):
         PackFlat(4, homogeneity="group", groups={"z": "x"}).told(["a", "b"])

@@ -97,7 +97,7 @@ class PackFlat(Pack):
     def holds_bytes(self, row_bytes: int) -> int:
         if self.algorithm == "best_fit_wrap":
             return POOL * row_bytes
-        return (1 if self.algorithm == "wrap" else self.num_bins) * self.max_length * np.dtype(np.int32).itemsize
+        return self.open_rows() * self.max_length * np.dtype(np.int32).itemsize
 
     def row_bytes(self, row_bytes: int) -> int:
         return self.max_length * np.dtype(np.int32).itemsize + ORIGIN.itemsize

@@ -82,7 +82,10 @@ class PackSequences(Pack):
 
     def holds_bytes(self, row_bytes: int) -> int:
         tokens = self.max_length * np.dtype(np.int32).itemsize
-        return POOL * row_bytes if self.algorithm == "best_fit_wrap" else max(tokens, row_bytes) * self.num_bins
+        return POOL * row_bytes if self.algorithm == "best_fit_wrap" else max(tokens, row_bytes) * self.open_rows()
+
+    def row_bytes(self, row_bytes: int) -> int:
+        return max(self.max_length * np.dtype(np.int32).itemsize, row_bytes)
 
     def _others(self, schema: pa.Schema) -> list[str]:
         """The columns that are wanted as they are."""

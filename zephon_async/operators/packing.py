@@ -21,6 +21,7 @@ from zephon_async.records import Origins, Records
 ON_LONG = ("split", "truncate", "drop", "error")
 HOMOGENEITY = ("none", "dataset", "group")
 LOSS_MASK = "loss_mask"
+_MADE = ("input_ids", "segment_lengths", "next_token")
 INT32 = np.iinfo(np.int32)
 Values: TypeAlias = tuple[npt.NDArray[Any], ...]
 """The tokens (int32) of documents end to end, and as many numbers of each aligned column."""
@@ -60,6 +61,8 @@ class Pack(Operator):
         self.algorithm, self.on_long, self.homogeneity = algorithm, on_long, homogeneity
         self.field = self.token_field = field
         self.aligned = None if aligned is None else tuple(column_names(f"{self.name}: aligned", aligned))
+        if taken := {field, *_MADE}.intersection(self.aligned or ()):
+            raise RecipeError(f"{self.name}: aligned names {min(taken)!r}, which {self.name} itself makes; leave it out")
         self.num_bins = whole(f"{self.name}: num_bins", num_bins, 1)
         self.max_sequences_per_row = whole_or_none(f"{self.name}: max_sequences_per_row", max_sequences_per_row)
         if (groups is not None) != (homogeneity == "group"):
@@ -80,6 +83,11 @@ class Pack(Operator):
         if self.homogeneity != "none":
             names = [("group", self.groups[name]) if name in self.groups else ("dataset", name) for name in datasets]
             self._group_of = np.unique(np.array([repr(name) for name in names]), return_inverse=True)[1].reshape(-1)
+
+    def open_rows(self) -> int:
+        """Rows that are open at once, over all groups."""
+        groups = 1 if self._group_of is None else int(self._group_of.max(initial=0)) + 1
+        return groups * (1 if self.algorithm == "wrap" else self.num_bins)
 
     def requires(self) -> Mapping[str, str]:
         return {self.field: "integers"} | dict.fromkeys(self.aligned or (), "any")
