@@ -70,6 +70,8 @@ class Delivery:
                 device = torch.device(self.device)  # what else `to` takes is no device
                 tensors = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
         except (RuntimeError, AssertionError, TypeError) as error:  # torch that was built without it raises each of these
+            if type(error).__name__ == "OutOfMemoryError":
+                raise  # which is not in the call
             raise RecipeError(f"to_training({doing}): {error}") from error
         return made | tensors
 

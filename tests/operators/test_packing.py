@@ -130,6 +130,16 @@ def test_a_column_cannot_be_made_twice() -> None:
             PackFlat(4, field="tokens", aligned=[name])
 
 
+@pytest.mark.parametrize("algorithm", ["first_fit", "best_fit", "best_fit_wrap"])
+def test_of_a_document_that_was_cut_only_the_rest_is_held(algorithm: str) -> None:
+    accumulator = PackFlat(64, algorithm=algorithm, aligned=[]).accumulator(0, 0)
+    out, _ = accumulator.push(documents([64 * 100 + 1]), 0, Counter())
+    assert out is not None
+    assert (len(out), accumulator.held_rows) == (100, 1)
+    assert accumulator.held_bytes == 4 + ORIGIN.itemsize
+    assert [row["next_token"] for row in out.columns.to_pylist()] == [64 * n for n in range(1, 101)]
+
+
 def test_groups_are_told() -> None:
     with pytest.raises(RecipeError, match="groups names 'z', which is no dataset"):
         PackFlat(4, homogeneity="group", groups={"z": "x"}).told(["a", "b"])

@@ -39,7 +39,7 @@ class Binned:
         self._rules: dict[int, Rule] = {}
         self._next = 0  # the number of the next document
         self._values: dict[int, Values] = {}  # of the documents that are held, by their numbers
-        self._out: dict[int, int] = {}  # tokens that have gone out of those that were cut
+        self._out: dict[int, int] = {}  # tokens that have gone out of those that were cut, and are held no more
         self._numbers = np.empty(0, np.int64)  # of these, in ascending order, and of some that have gone out
         self._origins = Origins(np.empty(0, ORIGIN))  # of all of them
         self._others: list[pa.RecordBatch] = []  # likewise
@@ -87,18 +87,19 @@ class Binned:
         if not rows:
             return None
         flat = [piece for row in rows for piece in row]
-        held = self._values
+        held, gone = self._values, self._out
+        at = [(number, start - gone.get(number, 0), stop - gone.get(number, 0)) for number, start, stop in flat] if gone else flat
         values = tuple(
-            np.concatenate([held[number][n][start:stop] for number, start, stop in flat]) for n in range(len(held[flat[0][0]]))
+            np.concatenate([held[number][n][start:stop] for number, start, stop in at]) for n in range(len(held[flat[0][0]]))
         )
         numbers, starts, stops = np.array(flat).T
         places = np.searchsorted(self._numbers, numbers)
         pieces = Pieces(values, stops - starts, self._origins.take(places), places, starts, self._aligned)
         next_token = np.full(len(rows), NO_TOKEN)
-        for at, row in enumerate(rows):
+        for place, row in enumerate(rows):
             number, _, stop = row[-1]
-            if stop < len(held[number][0]):
-                next_token[at] = self._pack.follows(held[number], np.array([stop]))[0]
+            if (behind := stop - gone.get(number, 0)) < len(held[number][0]):
+                next_token[place] = self._pack.follows(held[number], np.array([behind]))[0]
         others = take(concat(self._others), places) if self._others else None
         made = self._made(pieces, np.cumsum([0, *map(len, rows)]), next_token, tally, others)
         self._let_go(flat)
@@ -111,16 +112,19 @@ class Binned:
         self.held_bytes = self._tokens * token_bytes + self._origins.nbytes + sum(int(batch.nbytes) for batch in self._others)
 
     def _let_go(self, pieces: Sequence[Piece]) -> None:
-        """Forget documents of which the last token has gone out."""
+        """Forget what has gone out: of a document that was cut, its first tokens."""
+        cut = set[int]()
         for number, start, stop in pieces:
-            length = len(self._values[number][0])
-            if stop - start < length:
-                out = self._out[number] = self._out.get(number, 0) + stop - start
-                if out < length:
-                    continue
-                del self._out[number]
-            del self._values[number]
-            self._tokens -= length
+            values = self._values[number]
+            self._tokens -= stop - start
+            if stop - start < len(values[0]):
+                self._values[number], self._out[number] = tuple([each[stop - start :] for each in values]), stop
+                cut.add(number)
+            else:
+                del self._values[number]
+                self._out.pop(number, None)
+        for number in cut.intersection(self._values):
+            self._values[number] = tuple([each.copy() for each in self._values[number]])
         if len(self._numbers) > 2 * len(self._values) + _GONE or not self._values:
             kept = np.flatnonzero(np.isin(self._numbers, list(self._values)))
             self._numbers, self._origins = self._numbers[kept], self._origins.take(kept)
