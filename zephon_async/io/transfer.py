@@ -33,6 +33,7 @@ _HEDGES = 0.1  # for each read, at most
 _DOUBLED = 10  # times, at most: behind that a pause is the longest
 _PROGRESS = 1 << 16  # bytes that make a new beginning
 _SILENCE = 3  # one part in so many of the time that there is may pass in an attempt without anything that comes
+_PARTS = 4  # of that time
 
 _WHAT = {
     Kind.MISSING: "is not there",
@@ -143,25 +144,26 @@ class Transfer:
 
     async def persist(self, where: str, key: str, once: Callable[[], Awaitable[T]], need: Need, got: Callable[[], int]) -> T:
         """The first attempt that does not fail. got: bytes that have come so far."""
-        attempts, asked, before = 0, 0, 0
-        since = first = monotonic()
+        attempts, asked, before, spent_s = 0, 0, 0, 0.0
+        first = monotonic()
         while True:
             asked += 1
-            came = monotonic()
+            watch = _Watch(self._patience.timeout_s / (_SILENCE if self.connection.streams else 1), got)
             try:
-                async with self.gate.turn(need):
-                    since += monotonic() - came  # to wait for a turn is no fault
-                    return await self._in_time(once, got)
+                async with self.gate.turn(need):  # to wait for it is no fault
+                    return await _in_time(once, watch)
             except Fault as raised:
                 fault = raised
+            spent_s += watch.spent_s
             if got() - before >= _PROGRESS:
-                attempts, since, before = 0, monotonic(), got()
+                attempts, spent_s, before = 0, 0.0, got()
             attempts += 1
             if fault.kind is Kind.SLOW_DOWN:
                 self.gate.slow_down()
             doubled = _FIRST_PAUSE_S * 2 ** min(attempts - 1, _DOUBLED)
             pause_s = max(min(_MOST_PAUSE_S, doubled) * random.uniform(0.5, 1.5), fault.retry_after_s or 0.0)
-            late = monotonic() - since + pause_s > self._patience.timeout_s
+            spent_s += pause_s
+            late = spent_s > self._patience.timeout_s
             if fault.kind not in (Kind.TRANSIENT, Kind.SLOW_DOWN) or attempts >= self._patience.attempts or late:
                 what = _WHAT.get(fault.kind, "cannot be read")
                 times = f"; asked {asked} times in {monotonic() - first:.0f} s" if asked > 1 else ""
@@ -172,19 +174,6 @@ class Transfer:
             self.counted.retries += 1
             fault.__traceback__ = fault.__cause__ = fault.__context__ = None  # which hold what holds them: all that was read
             await asyncio.sleep(pause_s)
-
-    async def _in_time(self, once: Callable[[], Awaitable[T]], got: Callable[[], int]) -> T:
-        """One attempt; one in which nothing comes any more is a fault, whatever time-outs its library has."""
-        watch = _Watch(self._patience.timeout_s / (_SILENCE if self.connection.streams else 1), got)
-        try:
-            async with watch.limit:
-                return await once()
-        except TimeoutError:
-            if watch.limit.expired():
-                raise Fault(Kind.TRANSIENT, f"nothing came for {watch.wait_s:g} s") from None
-            raise
-        finally:
-            watch.end()
 
     async def _is_slow(self, read: "_Read") -> bool:
         """Wait until a read is done, or slow and may be hedged: without an answer for long, or not done for long."""
@@ -210,6 +199,20 @@ class Transfer:
         self.gate.moved(length)
 
 
+async def _in_time(once: Callable[[], Awaitable[T]], watch: "_Watch") -> T:
+    """One attempt; one in which nothing comes any more is a fault, whatever time-outs its library has."""
+    limit = watch.begin()
+    try:
+        async with limit:
+            return await once()
+    except TimeoutError:
+        if limit.expired():
+            raise Fault(Kind.TRANSIENT, f"nothing came for {watch.wait_s:g} s") from None
+        raise
+    finally:
+        watch.end()
+
+
 async def _late(waits: list[asyncio.Future[Any]], others: Collection[float]) -> bool:
     """Wait until one of them is done, or has taken long for what others took; whether that is so."""
     if len(others) < _SAMPLES:
@@ -220,25 +223,44 @@ async def _late(waits: list[asyncio.Future[Any]], others: Collection[float]) -> 
 
 
 class _Watch:
-    """Ends an attempt in which nothing comes for `wait_s`. It must be ended, or what it watches stays in memory."""
+    """Ends an attempt in which nothing comes for `wait_s`, and tells how long it took.
+
+    Both are counted in parts, each as one however late the loop comes to it: while this loop is held up, or all of the process
+    is, what has come is not seen, and that is no fault of the storage.
+    """
 
     def __init__(self, wait_s: float, got: Callable[[], int]) -> None:
-        self.wait_s, self._got = wait_s, got
-        self.limit = asyncio.timeout(None)
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = self._loop.call_later(wait_s, self._look, got())
+        self.wait_s, self.spent_s, self._got = wait_s, 0.0, got
+        self._part_s = wait_s / _PARTS
+        self._silent = self._before = 0
+        self._since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> asyncio.Timeout:
+        """What to do it in. It must be ended, or what is watched stays in memory."""
+        self._loop, self._limit, self._before = asyncio.get_running_loop(), asyncio.timeout(None), self._got()
+        self._next()
+        return self._limit
 
     def end(self) -> None:
         if self._timer is not None:
             self._timer.cancel()  # which lets go of this too
+            self.spent_s += min(monotonic() - self._since, self._part_s)
         self._timer = None
 
-    def _look(self, before: int) -> None:
-        if self._got() == before:
-            self._timer = None
-            self.limit.reschedule(self._loop.time())
+    def _next(self) -> None:
+        self._since = monotonic()
+        self._timer = self._loop.call_later(self._part_s, self._look)
+
+    def _look(self) -> None:
+        got = self._got()
+        self._silent, self._before = 0 if got > self._before else self._silent + 1, got
+        self.spent_s += self._part_s
+        self._timer = None
+        if self._silent < _PARTS:
+            self._next()
         else:
-            self._timer = self._loop.call_later(self.wait_s, self._look, self._got())
+            self._limit.reschedule(self._loop.time())
 
 
 class _Read:
