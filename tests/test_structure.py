@@ -17,6 +17,7 @@ LAYERS = (
     {"errors"},
     {
         "records",
+        "views",
         "kinds",
         "nesting",
         "randomness",
@@ -39,7 +40,7 @@ LAYERS = (
 )
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
 SIBLINGS = LAYERS[2]  # they do not know one another
-NEVER_WAIT = {"errors", "kinds", "nesting", "randomness", "records", "lanes"}
+NEVER_WAIT = {"errors", "kinds", "nesting", "randomness", "records", "views", "lanes"}
 WAITING = {"anyio", "asyncio", "concurrent", "multiprocessing", "queue", "selectors", "socket", "threading", "time", "trio"}
 # fmt: off
 HEAVY = {

@@ -29,6 +29,7 @@ from zephon_async.errors import RecipeError
 from zephon_async.kinds import FILL, is_bytes, is_list, is_text, list_lengths
 from zephon_async.records import ORIGIN, Names, Origins, Records
 from zephon_async.training import to_training
+from zephon_async.views import compact
 
 Write: TypeAlias = Callable[[bytes | memoryview], None]
 
@@ -59,7 +60,8 @@ class Batch:
     """A microbatch.
 
     columns: by name, read-only: numbers, and lists of fixed size of them, as numpy, (rows,) or (rows, n, ...), a view of
-    the Arrow buffer where possible; text, bytes, lists, structs and what has nulls as `pyarrow.Array`.
+    the Arrow buffer where possible; text, bytes, lists, structs and what has nulls as `pyarrow.Array`, as `binary_view` the bytes
+    that are referred to (see `refer`).
     mask: bool[rows], False for filler rows. step, lane, number: the global batch it is part of, where it comes from, and its
     place in the global batch. last_of_step: whether it is the last that this rank yields of the step: behind it the optimizer
     steps, and a checkpoint restores on any number of ranks.
@@ -95,7 +97,8 @@ class Batch:
         return f"Batch({len(self)} rows of {', '.join(self.columns)}; step {self.step}, lane {self.lane}, number {self.number})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _batch, (self.records, self.names, self.step, self.lane, self.number, self.filled, self.last_of_step)
+        records = self.records.with_columns(compact(self.records.columns))
+        return _batch, (records, self.names, self.step, self.lane, self.number, self.filled, self.last_of_step)
 
     @property
     def origins(self) -> Origins:

@@ -23,6 +23,7 @@ from zephon_async.operators import (
     Operator,
     PackFlat,
     PackSequences,
+    Refer,
     Shuffle,
     Tokenize,
     TokenizeChat,
@@ -117,6 +118,11 @@ class Builder:
         """Reorder documents so that the tokens of every window are mixed as `target` says: a weight for each dataset by name, by
         default the source's. See `operators.EnsureMixture`."""
         return self._add(EnsureMixture, target_of(self._source, target), **settings)
+
+    @checks_call
+    def refer(self, fields: Sequence[str] = ("image",)) -> Self:
+        """Refer to columns of bytes, or of lists of bytes, instead of copying them from here on. See `operators.Refer`."""
+        return self._add(Refer, fields)
 
     @checks_call
     def pack_flat(self, max_length: int, **settings: Any) -> Self:

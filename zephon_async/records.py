@@ -4,7 +4,8 @@
 a `Block` is one decoded row block of a dataset; `Origins` says where every row comes from. All are immutable once made and
 may be shared between threads. Nothing here makes a Python object for a row or a token.
 
-Bytes are counted where a thing is made, on a worker: Arrow lets go of the GIL to count them.
+Bytes are counted where a thing is made, on a worker: Arrow lets go of the GIL to count them. Those that rows refer to (`views`)
+count as theirs.
 
 Threads: values, never changed after they are made.
 """
@@ -17,6 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from zephon_async.views import compact, concat_views, has_views, take_views, used_bytes
 
 ORIGIN = np.dtype(
     [
@@ -100,6 +103,8 @@ def take(batch: pa.RecordBatch, rows: npt.NDArray[np.integer]) -> pa.RecordBatch
 
 def _take(column: pa.Array, rows: npt.NDArray[np.integer], index: pa.Array) -> pa.Array:
     kind = column.type
+    if has_views(kind):
+        return take_views(column, index)
     if not pa.types.is_fixed_size_list(kind) or not pa.types.is_primitive(kind.value_type) or column.null_count:
         return column.take(index)
     values = column.flatten()
@@ -110,10 +115,21 @@ def _take(column: pa.Array, rows: npt.NDArray[np.integer], index: pa.Array) -> p
 
 
 def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch of several of one schema (at least one); its buffers are its own where there are two or more."""
+    """One batch of several of one schema (at least one); its buffers, but for what views refer to, are its own where there are two
+    or more."""
     if len(batches) == 1:
         return batches[0]
-    return pa.concat_batches(batches)
+    schema = batches[0].schema
+    if not any(map(has_views, schema.types)):
+        return pa.concat_batches(batches)
+    pa.concat_batches([batch.slice(0, 0) for batch in batches])  # refuses other columns
+    columns = [concat_views(parts) for parts in zip(*(batch.columns for batch in batches), strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def nbytes(batch: pa.RecordBatch) -> int:
+    """Bytes of the rows of a batch, and those that they refer to."""
+    return int(batch.nbytes) if not any(map(has_views, batch.schema.types)) else sum(map(used_bytes, batch.columns))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +144,7 @@ class Records:
 
     @property
     def nbytes(self) -> int:
-        return int(self.columns.nbytes) + self.origins.nbytes
+        return nbytes(self.columns) + self.origins.nbytes
 
     def slice(self, start: int, stop: int) -> "Records":
         """Rows `start:stop`, without a copy."""
@@ -141,7 +157,7 @@ class Records:
         """The same in memory of its own."""
         offsets = self.origins.offsets
         origins = Origins(self.origins.segments.copy(), None if offsets is None else offsets.copy())
-        return Records(pa.concat_batches([self.columns, self.columns.slice(0, 0)]), origins)
+        return Records(compact(pa.concat_batches([self.columns, self.columns.slice(0, 0)])), origins)
 
     def with_columns(self, columns: pa.RecordBatch) -> "Records":
         """The same rows with other columns."""

@@ -25,6 +25,7 @@ from zephon_async.operators.pack_rules import RULES
 from zephon_async.operators.pack_sequences import PackSequences
 from zephon_async.operators.shuffle import Shuffle
 from zephon_async.records import ORIGIN, Origins, Records
+from zephon_async.views import refer
 
 BAD = 1 << 40  # a token of a bad record
 
@@ -64,7 +65,18 @@ packing: dict[str, st.SearchStrategy[Any]] = {
 OPERATORS: dict[str, st.SearchStrategy[Operator]] = {
     "pack_flat": st.builds(PackFlat, st.integers(1, 9), pad_id=st.just(-1), on_long=st.sampled_from(["split", "truncate", "drop"])),
     "pack_flat, rows open": st.builds(PackFlat, st.integers(1, 9), pad_id=st.just(-1), **packing),
-    "pack_sequences": st.builds(PackSequences, st.integers(1, 9), columns=st.sampled_from([None, ["text"], []]), **packing),
+    "pack_flat, images carried": st.builds(
+        PackFlat,
+        st.integers(1, 9),
+        pad_id=st.just(-1),
+        on_long=st.just("drop"),
+        carry=st.just(["images", "text"]),
+        algorithm=st.sampled_from(["first_fit", "best_fit"]),
+        num_bins=st.integers(1, 4),
+    ),
+    "pack_sequences": st.builds(
+        PackSequences, st.integers(1, 9), columns=st.sampled_from([None, ["text"], ["images"], []]), **packing
+    ),
     "shuffle": st.builds(Shuffle, st.integers(1, 7), seed=st.integers(0, 3)),
     "map_batches": st.integers(1, 7).map(
         lambda rows: MapBatches(beside_the_first, rows=rows, schema={"text": pa.large_string(), "first": pa.large_string()})
@@ -96,8 +108,10 @@ def as_records(documents: Sequence[Sequence[int]], epoch: int = 0) -> Records:
     origins = np.zeros(len(documents), ORIGIN)
     origins["row"], origins["epoch"], origins["stop"] = np.arange(len(documents)), epoch, -1
     origins["dataset"] = [(i * i + len(tokens)) % 3 for i, tokens in enumerate(documents)]
+    images = [[bytes([i]) * (5 * n) for n in range(len(tokens) % 4)] for i, tokens in enumerate(documents)]
     columns = {
         "input_ids": pa.array(documents, pa.list_(pa.int64())),
+        "images": refer(pa.array(images, pa.list_(pa.large_binary()))),
         "text": pa.array(["abc"[len(tokens) % 3] * (i % 3) for i, tokens in enumerate(documents)], pa.large_string()),
     }
     return Records(pa.RecordBatch.from_pydict(columns), Origins(origins))

@@ -215,11 +215,11 @@ def test_columns() -> None:
 def test_settings_and_schema() -> None:
     operator = PackFlat(8, pad_id=3)
     told = {"max_length": 8, "algorithm": "wrap", "field": "input_ids", "pad_id": 3, "on_long": "split", "aligned": None}
-    told |= {"num_bins": 64, "max_sequences_per_row": None, "homogeneity": "none", "groups": {}}
+    told |= {"num_bins": 64, "max_sequences_per_row": None, "homogeneity": "none", "groups": {}, "carry": []}
     assert operator.settings() == told
     assert operator.schema.field("input_ids").metadata == {b"zephon.fill": b"3"}
     assert operator.schema.field("next_token").metadata == {b"zephon.fill": b"-100"}
-    assert (operator.holds_rows(), operator.holds_bytes(1000)) == (0, 32)
+    assert (operator.holds_rows(), operator.holds_bytes(1000)) == (0, 32 + ORIGIN.itemsize)
 
 
 def test_rows_to_the_first_outputs() -> None:

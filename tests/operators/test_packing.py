@@ -18,6 +18,7 @@ from zephon_async.operators import Operator, PackFlat, PackSequences
 from zephon_async.operators.base import RecordFailed, Tally
 from zephon_async.operators.pack_rules import RULES
 from zephon_async.records import ORIGIN, Origins, Records
+from zephon_async.views import refer
 
 each_way = pytest.mark.parametrize("way", WAYS)
 each_rule = pytest.mark.parametrize("algorithm", sorted(RULES))
@@ -120,8 +121,20 @@ def test_rows_of_one_group(algorithm: str, lengths: list[int], groups: list[int]
 def test_what_is_held_grows_with_the_groups() -> None:
     for operator, more in ((PackFlat(8, algorithm="best_fit", homogeneity="dataset"), 64), (PackFlat(8, homogeneity="dataset"), 1)):
         operator.told(["a", "b", "c"])
-        assert operator.holds_bytes(1_000) == 3 * more * 32
-    assert (PackSequences(8).holds_bytes(10), PackSequences(8).row_bytes(10)) == (32, 32)
+        assert operator.holds_bytes(1_000) == 3 * more * (32 + ORIGIN.itemsize)
+    assert PackSequences(8).holds_bytes(10) == PackSequences(8).row_bytes(10) == 32 + ORIGIN.itemsize
+
+
+def test_what_is_held_has_all_that_a_token_and_a_document_have() -> None:
+    records = documents([1, 1, 1])
+    settings: dict[str, Any] = {"algorithm": "best_fit", "aligned": ["loss_mask", "weight"], "num_bins": 1}
+    for operator, more in (
+        (PackFlat(3, **settings), 0),
+        (PackFlat(3, **settings, on_long="drop", carry=["name"]), 500),
+        (PackSequences(3, **settings), 500 - 3 * (4 + 1 + 4) - ORIGIN.itemsize),
+    ):
+        operator.output(records.columns.schema)
+        assert operator.holds_bytes(500) == operator.row_bytes(500) == 3 * (4 + 1 + 4) + ORIGIN.itemsize + more
 
 
 def test_a_column_cannot_be_made_twice() -> None:
@@ -138,6 +151,74 @@ def test_of_a_document_that_was_cut_only_the_rest_is_held(algorithm: str) -> Non
     assert (len(out), accumulator.held_rows) == (100, 1)
     assert accumulator.held_bytes == 4 + ORIGIN.itemsize
     assert [row["next_token"] for row in out.columns.to_pylist()] == [64 * n for n in range(1, 101)]
+
+
+def pictures(rows: int) -> pa.Array:
+    """Row r refers to r % 4 images, the last of which lies in its view; every fifth has none."""
+    lists = [None if r % 5 == 4 else [bytes([r, n]) * (9 * (3 - n)) for n in range(r % 4)] for r in range(rows)]
+    return refer(pa.array(lists, pa.list_(pa.large_binary())))
+
+
+@pytest.mark.parametrize("algorithm", ["first_fit", "best_fit"])
+@given(lengths=DOCUMENTS)
+def test_rows_have_what_their_documents_carry(algorithm: str, lengths: list[int]) -> None:
+    rows = len(lengths)
+    grids = pa.array([[[r, n] for n in range(r % 4)] for r in range(rows)], pa.large_list(pa.list_(pa.int32(), 2)))
+    place = pa.array([[r, r] if r % 3 else None for r in range(rows)], pa.list_(pa.int16(), 2))
+    of_struct = pa.array(
+        [{"a": r, "b": [r] * (r % 3)} for r in range(rows)], pa.struct([("a", pa.int64()), ("b", pa.list_(pa.int8()))])
+    )
+    records = documents(lengths, images=pictures(rows), grids=grids, place=place, of_struct=of_struct)
+    carry = ["images", "grids", "place", "of_struct", "name"]
+    operator = PackFlat(9, algorithm=algorithm, on_long="drop", carry=carry, num_bins=2, pad_id=-1)
+    found, tally = packed(operator, records)
+    assert tally["documents_dropped"] == sum(n > 9 for n in lengths)
+    alone, _ = packed(PackFlat(9, algorithm=algorithm, on_long="drop", num_bins=2, pad_id=-1), records)
+    assert [{name: row[name] for name in row if name not in carry} for row in found] == alone
+    before = records.columns.to_pylist()
+    for row in found:
+        first = np.cumsum([0, *row["segment_lengths"][:-1]])
+        own = [before[row["input_ids"][at] // 100] for at in first]
+        for name in ("images", "grids"):
+            assert row[name] == [value for document in own for value in document[name] or ()]
+        for name in ("place", "of_struct", "name"):
+            assert row[name] == [document[name] for document in own]
+
+
+def test_what_has_gone_out_is_held_no_more() -> None:
+    values = pa.array([bytes([r]) * 1_000 for r in range(40)], pa.large_binary())
+    records = documents([3] * 39 + [1], image=refer(values))
+    for operator in (
+        PackFlat(6, algorithm="best_fit", on_long="drop", carry=["image"], aligned=[]),
+        PackSequences(6, algorithm="best_fit", columns=["image"], aligned=[]),
+    ):
+        accumulator = operator.accumulator(0, 0)
+        for start in range(0, 40, 4):
+            accumulator.push(records.slice(start, start + 4), 0, Counter())
+        assert accumulator.held_rows == 2
+        assert accumulator.held_bytes == 4 * 4 + 2 * (ORIGIN.itemsize + 16 + 1_000)
+
+
+def test_only_whole_documents_carry_something() -> None:
+    whole: dict[str, Any] = {"algorithm": "first_fit", "on_long": "error"}
+    for cut in ({"algorithm": "wrap"}, {"algorithm": "best_fit_wrap"}, {"on_long": "split"}, {"on_long": "truncate"}):
+        with pytest.raises(RecipeError, match="documents would be cut"):
+            PackFlat(4, carry=["name"], **(whole | cut))
+    for name in ("input_ids", "next_token", "loss_mask"):
+        with pytest.raises(RecipeError, match=f"carry names '{name}', which is in the rows anyway"):
+            PackFlat(4, carry=[name], **whole)
+    with pytest.raises(RecipeError, match=r"pack_flat\(carry=...\): there is no column 'nam', .*did you mean 'name'"):
+        PackFlat(4, carry=["nam"], **whole).output(documents([1]).columns.schema)
+
+
+@each_rule
+@given(lengths=DOCUMENTS)
+def test_documents_of_a_list_refer_to_their_images(algorithm: str, lengths: list[int]) -> None:
+    records = documents(lengths, images=pictures(len(lengths)))
+    found, _ = packed(PackSequences(4, algorithm=algorithm, num_bins=2), records)
+    before = records.columns.to_pylist()
+    for sample in (sample for row in found for sample in row["packed_samples"]):
+        assert sample["images"] == before[sample["input_ids"][0] // 100]["images"]
 
 
 def test_groups_are_told() -> None:

@@ -12,6 +12,7 @@ from zephon_async.operators.map import Map
 from zephon_async.operators.map_batches import MapBatches
 from zephon_async.operators.pack_flat import PackFlat
 from zephon_async.operators.pack_sequences import PackSequences
+from zephon_async.operators.refer import Refer
 from zephon_async.operators.shuffle import Shuffle
 from zephon_async.operators.tokenize import Tokenize
 from zephon_async.operators.tokenize_chat import TokenizeChat
@@ -37,6 +38,7 @@ __all__ = [
     "PackFlat",
     "PackSequences",
     "RecordFailed",
+    "Refer",
     "Shuffle",
     "Tally",
     "Tokenize",

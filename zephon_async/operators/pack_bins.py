@@ -17,22 +17,22 @@ from zephon_async.kinds import NO_TOKEN
 from zephon_async.operators.base import NO_MARKS, RecordFailed, Tally
 from zephon_async.operators.pack_rules import Piece, Row, Rule
 from zephon_async.operators.packing import Pack, Pieces, Values
-from zephon_async.records import ORIGIN, Marks, Origins, Records, concat, take
+from zephon_async.records import ORIGIN, Marks, Origins, Records, concat, nbytes, take
 
 MadeOf: TypeAlias = Callable[
     [Pieces, npt.NDArray[np.int64], npt.NDArray[np.integer], Tally, pa.RecordBatch | None],
     Records,
 ]
 """`pack_wrap.Made`, with the other columns of the document of each piece, where they are wanted."""
-_GONE = 256  # documents that may have gone out before what is kept of them is forgotten
+_GONE = 256  # documents that may have gone out before what is kept of them is forgotten, where that is little
 
 
 class Binned:
     """Holds documents until a rule closes their row."""
 
-    def __init__(self, pack: Pack, made: MadeOf, first: int, others: Callable[[pa.Schema], Sequence[str]]) -> None:
-        """made: rows of pieces. others: the columns of documents that it wants beside those of one number a token."""
-        self._pack, self._made, self._wanted, self.given = pack, made, others, first
+    def __init__(self, pack: Pack, made: MadeOf, first: int) -> None:
+        """made: rows of pieces."""
+        self._pack, self._made, self.given = pack, made, first
         self._begin()
 
     def _begin(self) -> None:
@@ -68,7 +68,7 @@ class Binned:
         rows: list[Row] = []
         self._numbers = np.append(self._numbers, np.arange(len(pieces.lengths)) + self._next)
         self._origins, self._aligned = Origins.concat([self._origins, pieces.origins]), pieces.aligned
-        if wanted := self._wanted(columns.schema):
+        if wanted := self._pack.others(columns.schema):
             self._others.append(take(columns.select(wanted), pieces.rows))
         ends = np.cumsum(pieces.lengths).tolist()
         parts = [[each[begin:end].copy() for begin, end in pairwise((0, *ends))] for each in pieces.values]
@@ -100,7 +100,8 @@ class Binned:
             number, _, stop = row[-1]
             if (behind := stop - gone.get(number, 0)) < len(held[number][0]):
                 next_token[place] = self._pack.follows(held[number], np.array([behind]))[0]
-        others = take(concat(self._others), places) if self._others else None
+        self._others = [concat(self._others)] if self._others else []
+        others = take(self._others[0], places) if self._others else None
         made = self._made(pieces, np.cumsum([0, *map(len, rows)]), next_token, tally, others)
         self._let_go(flat)
         self.given += len(rows)
@@ -109,7 +110,7 @@ class Binned:
     def _count(self) -> None:
         self.held_rows = len(self._values)
         token_bytes = sum(each.itemsize for each in next(iter(self._values.values()), ()))
-        self.held_bytes = self._tokens * token_bytes + self._origins.nbytes + sum(int(batch.nbytes) for batch in self._others)
+        self.held_bytes = self._tokens * token_bytes + self._origins.nbytes + sum(map(nbytes, self._others))
 
     def _let_go(self, pieces: Sequence[Piece]) -> None:
         """Forget what has gone out: of a document that was cut, its first tokens."""
@@ -125,7 +126,7 @@ class Binned:
                 self._out.pop(number, None)
         for number in cut.intersection(self._values):
             self._values[number] = tuple([each.copy() for each in self._values[number]])
-        if len(self._numbers) > 2 * len(self._values) + _GONE or not self._values:
+        if len(self._numbers) > 2 * len(self._values) + _GONE or not self._values or self._others:
             kept = np.flatnonzero(np.isin(self._numbers, list(self._values)))
             self._numbers, self._origins = self._numbers[kept], self._origins.take(kept)
             if self._others:

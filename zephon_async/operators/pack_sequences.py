@@ -16,13 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from zephon_async.checks import column_names, hint
-from zephon_async.errors import RecipeError
+from zephon_async.checks import column_names
 from zephon_async.operators.base import Accumulator, Columns, Tally
 from zephon_async.operators.pack_bins import Binned
 from zephon_async.operators.pack_rules import POOL
 from zephon_async.operators.packing import LOSS_MASK, Pack, Pieces
-from zephon_async.records import Origins, Records
+from zephon_async.records import ORIGIN, Origins, Records
 
 PACKED = "packed_samples"
 
@@ -74,25 +73,21 @@ class PackSequences(Pack):
     def output(self, schema: pa.Schema | None) -> pa.Schema | None:
         if schema is None:
             return None
-        aligned = self.check_columns(schema)[1:]
-        return self._schema_for(aligned, [schema.field(name) for name in self._others(schema)])
+        return self._schema_for(*self.columns_of_rows(schema))
 
     def accumulator(self, lane: int, first: int) -> Accumulator:
-        return Binned(self, self._rows, first, self._others)
+        return Binned(self, self._rows, first)
 
     def holds_bytes(self, row_bytes: int) -> int:
-        tokens = self.max_length * np.dtype(np.int32).itemsize
-        return POOL * row_bytes if self.algorithm == "best_fit_wrap" else max(tokens, row_bytes) * self.open_rows()
+        return POOL * row_bytes if self.algorithm == "best_fit_wrap" else self.open_rows() * self.row_bytes(row_bytes)
 
     def row_bytes(self, row_bytes: int) -> int:
-        return max(self.max_length * np.dtype(np.int32).itemsize, row_bytes)
+        return max(self.max_length * self.token_bytes + ORIGIN.itemsize, row_bytes)
 
-    def _others(self, schema: pa.Schema) -> list[str]:
+    def others(self, schema: pa.Schema) -> list[str]:
         """The columns that are wanted as they are."""
         cut = {self.field, *(field.name for field in self.check_columns(schema)[1:])}
-        if self.columns is not None and (missing := [name for name in self.columns if name not in schema.names]):
-            there = f"there are {schema.names}{hint(missing[0], schema.names)}"
-            raise RecipeError(f"pack_sequences(columns=...): there is no column {missing[0]!r}, {there}")
+        self.check_there("columns", self.columns or (), schema)
         return [name for name in schema.names if name not in cut and (self.columns is None or name in self.columns)]
 
     def _schema_for(self, aligned: Sequence[pa.Field], others: Sequence[pa.Field]) -> pa.Schema:

@@ -21,7 +21,7 @@ from zephon_async.records import Origins, Records
 ON_LONG = ("split", "truncate", "drop", "error")
 HOMOGENEITY = ("none", "dataset", "group")
 LOSS_MASK = "loss_mask"
-_MADE = ("input_ids", "segment_lengths", "next_token")
+MADE = ("input_ids", "segment_lengths", "next_token")
 INT32 = np.iinfo(np.int32)
 Values: TypeAlias = tuple[npt.NDArray[Any], ...]
 """The tokens (int32) of documents end to end, and as many numbers of each aligned column."""
@@ -61,7 +61,7 @@ class Pack(Operator):
         self.algorithm, self.on_long, self.homogeneity = algorithm, on_long, homogeneity
         self.field = self.token_field = field
         self.aligned = None if aligned is None else tuple(column_names(f"{self.name}: aligned", aligned))
-        if taken := {field, *_MADE}.intersection(self.aligned or ()):
+        if taken := {field, *MADE}.intersection(self.aligned or ()):
             raise RecipeError(f"{self.name}: aligned names {min(taken)!r}, which {self.name} itself makes; leave it out")
         self.num_bins = whole(f"{self.name}: num_bins", num_bins, 1)
         self.max_sequences_per_row = whole_or_none(f"{self.name}: max_sequences_per_row", max_sequences_per_row)
@@ -71,6 +71,7 @@ class Pack(Operator):
             )
         self.groups = dict(groups or {})
         self._group_of: npt.NDArray[np.int64] | None = None  # by the number of a dataset
+        self.token_bytes = np.dtype(np.int32).itemsize  # with the aligned columns, from `output` on
         self.needs_flush = True
 
     def settings(self) -> Mapping[str, Any]:
@@ -127,6 +128,23 @@ class Pack(Operator):
             if not _are_numbers(kind):
                 raise RecipeError(f"{self.name}(aligned={name!r}): the column is {kind}, not a list of numbers, one for each token")
         return [schema.field(self.field), *(schema.field(name) for name in aligned)]
+
+    def columns_of_rows(self, schema: pa.Schema) -> tuple[list[pa.Field], list[pa.Field]]:
+        """For `output`: the aligned columns of a schema, and the others that rows have. Raises `RecipeError`."""
+        aligned = self.check_columns(schema)[1:]
+        kinds = [pa.int32(), *(field.type.value_type for field in aligned)]
+        self.token_bytes = sum(np.dtype(kind.to_pandas_dtype()).itemsize for kind in kinds)
+        return aligned, [schema.field(name) for name in self.others(schema)]
+
+    def others(self, schema: pa.Schema) -> Sequence[str]:
+        """The columns that documents keep as they are."""
+        return ()
+
+    def check_there(self, setting: str, names: Sequence[str], schema: pa.Schema) -> None:
+        """Raise `RecipeError` for a column that a schema has not."""
+        if missing := [name for name in names if name not in schema.names]:
+            there = f"there are {schema.names}{hint(missing[0], schema.names)}"
+            raise RecipeError(f"{self.name}({setting}=...): there is no column {missing[0]!r}, {there}")
 
     def follows(self, values: Values, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The tokens at some places, NO_TOKEN where the loss mask leaves one out."""

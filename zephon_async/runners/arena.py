@@ -4,7 +4,8 @@ An `Arena` is a memfd (elsewhere an unlinked file): it has no name, so it outliv
 against /dev/shm. Only one side writes to it, and the two take turns: what was laid down is read before the next is. What is read is
 a view of it, or a copy where it may have to stay.
 
-Records lie in it as one Arrow IPC stream, the segments of their origins, and the offsets of these, each at a multiple of 64.
+Records lie in it as one Arrow IPC stream, the segments of their origins, and the offsets of these, each at a multiple of 64. What
+their views refer to lies there too, and nothing else of those buffers.
 """
 
 import mmap
@@ -20,6 +21,7 @@ import pyarrow as pa
 
 from zephon_async.leftovers import owned
 from zephon_async.records import ORIGIN, Origins, Records
+from zephon_async.views import compact
 
 _LEAST = 1 << 16
 _KEPT = 4 << 20  # bytes, which an arena keeps whatever is laid down
@@ -129,7 +131,7 @@ def lay_down(arena: Arena, records: Records | None, extra: bytes = b"") -> Layou
     segments, offsets = records.origins.segments, records.origins.offsets
     parts = [segments, *([] if offsets is None else [offsets])]
     behind = sum(aligned(part.nbytes) for part in parts) + len(extra)
-    memory, columns, schema = _write(arena, records.columns, behind)
+    memory, columns, schema = _write(arena, compact(records.columns), behind)
     at = aligned(columns)
     for part in parts:
         np.frombuffer(memory, np.uint8, part.nbytes, at)[:] = part.view(np.uint8)
