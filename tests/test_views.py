@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zephon_async.batch import Batch
+from zephon_async.batch import Batch, fill_rows
 from zephon_async.errors import BadRecord
 from zephon_async.records import ORIGIN, Names, Origins, Records, concat, nbytes, take
 from zephon_async.runners.arena import Arena, lay_down, pick_up
@@ -149,6 +149,14 @@ def test_a_batch_is_the_same_with_views_and_takes_its_rows_alone_along() -> None
     pickled = pickle.dumps(views)
     assert len(pickled) < 3000
     assert pickle.loads(pickled).digest() == plain.digest()
+
+
+def test_filler_rows_refer_to_nothing() -> None:
+    of_struct = pa.struct([("image", pa.binary_view())])
+    kinds = {"image": pa.binary_view(), "images": pa.list_(pa.binary_view()), "struct": of_struct, "listed": pa.list_(of_struct)}
+    made = fill_rows(pa.schema(list(kinds.items())), 2)
+    assert made.columns.to_pylist() == [{"image": b"", "images": [], "struct": None, "listed": []}] * 2
+    assert made.take(np.array([1])).columns.to_pylist() == made.columns.to_pylist()[:1]
 
 
 def test_what_cannot_be_referred_to_is_told() -> None:

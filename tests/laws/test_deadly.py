@@ -1,6 +1,5 @@
 """Rows that kill the worker processes: named, or with quarantine left out, for good and on every runner."""
 
-import os
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.by_processes import Record, once
+from tests.by_processes import Kills
 from tests.numbered import NUMBERS, numbers, seen, source
 from zephon_async import Pipeline
 from zephon_async.engine import Deadly
@@ -16,19 +15,6 @@ from zephon_async.errors import CheckpointError, WorkerDied, WorkerError
 from zephon_async.lanes import RankState
 
 ROWS = [n for n in range(100) if n not in (7, 60)]
-
-
-class Kills:
-    """Records 7 and 60 kill the process that works them; `by` which signal, each time another where there are several."""
-
-    def __init__(self, folder: Path, *by: int) -> None:
-        self.folder, self.by = str(folder), by
-
-    def __call__(self, record: Record) -> Record:
-        if record["n"] in (7, 60):
-            number = next(n for n in range(1000) if once(self.folder, f"{record['n']}-{n}"))
-            os.kill(os.getpid(), self.by[number % len(self.by)])
-        return record
 
 
 def pipeline(fn: Any, rows: int = 100, shuffle: int = 1, **options: Any) -> Pipeline:

@@ -3,7 +3,7 @@
 Takes columns of bytes (images as they are encoded, say), or of lists of bytes; gives them as `binary_view`, or lists of these: 16
 bytes a value, which say where in the memory that was read the bytes lie. What comes later (a shuffle window, open rows of
 `pack_flat(carry=)`) moves and holds these alone, and each chunk that was read stays in memory until no row refers to it. All other
-columns, nulls and the values stay as they are. Functions get bytes as before.
+columns, nulls and the values stay as they are. Functions get bytes as before; what a `map` gives is bytes again, so it comes first.
 
 What rows refer to counts as bytes of theirs. Worker processes are sent a copy of that, and nothing else of the chunk.
 
