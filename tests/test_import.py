@@ -11,7 +11,12 @@ import zephon_async
 import zephon_async.errors
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAVY = {"PIL", "aiobotocore", "fsspec", "huggingface_hub", "msgspec", "pyarrow", "ray", "rich", "tokenizers", "torch", "uvloop"}
+# fmt: off
+HEAVY = {
+    "PIL", "aiobotocore", "av", "fsspec", "huggingface_hub", "msgspec", "pyarrow", "ray", "rich", "soundfile", "soxr", "tokenizers",
+    "torch", "uvloop",
+}
+# fmt: on
 
 EVERYTHING = """
 import importlib, json, pkgutil, sys

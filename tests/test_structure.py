@@ -28,6 +28,7 @@ LAYERS = (
         "leftovers",
         "batch",
         "training",
+        "ragged",
         "token_rows",
         "tensors",
     },
@@ -44,8 +45,9 @@ NEVER_WAIT = {"errors", "kinds", "nesting", "randomness", "records", "views", "l
 WAITING = {"anyio", "asyncio", "concurrent", "multiprocessing", "queue", "selectors", "socket", "threading", "time", "trio"}
 # fmt: off
 HEAVY = {
-    "PIL", "aiobotocore", "botocore", "fsspec", "huggingface_hub", "jinja2", "lance", "pyarrow.csv", "pyarrow.dataset",
-    "pyarrow.fs", "pyarrow.json", "pyarrow.parquet", "ray", "rich", "tokenizers", "torch", "transformers", "uvloop", "vortex",
+    "PIL", "aiobotocore", "av", "botocore", "fsspec", "huggingface_hub", "jinja2", "lance", "pyarrow.csv", "pyarrow.dataset",
+    "pyarrow.fs", "pyarrow.json", "pyarrow.parquet", "ray", "rich", "soundfile", "soxr", "tokenizers", "torch", "transformers",
+    "uvloop", "vortex",
 }
 # fmt: on
 MOST_LINES = 400

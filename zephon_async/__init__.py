@@ -19,6 +19,7 @@
     isolation/  the engine in a child process
     starting    from what a pipeline was told to an engine
     batch       what the trainer receives
+    ragged      tensors of differing shapes in a column
     training    what a training step is made of; token_rows: the rows in it, tensors: where they are
     checkpoints what a user holds of one
     faces       for, async for (asyncio, trio)
@@ -53,8 +54,10 @@ _WHERE = {
     "Dataset": "io",
     "build_index": "io",
     "Operator": "operators",
+    "PatchGrid": "operators",
     "Options": "options",
     "Pipeline": "pipeline",
+    "Ragged": "ragged",
     "CheckpointSummary": "checkpoints",
     "inspect_checkpoint": "checkpoints",
     "Statistics": "engine",
@@ -78,7 +81,9 @@ __all__ = [
     "MixtureSpec",
     "Operator",
     "Options",
+    "PatchGrid",
     "Pipeline",
+    "Ragged",
     "RecipeError",
     "ShardError",
     "StaticMixtureWorkSource",
@@ -115,9 +120,10 @@ if TYPE_CHECKING:
         ZephonError,
     )
     from zephon_async.io import Dataset, build_index
-    from zephon_async.operators import Operator
+    from zephon_async.operators import Operator, PatchGrid
     from zephon_async.options import Options
     from zephon_async.pipeline import Pipeline
+    from zephon_async.ragged import Ragged
     from zephon_async.work import MixtureSpec, StaticMixtureWorkSource, TokenEstimation
 
 

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from zephon_async.checks import checks_call
 from zephon_async.errors import RecipeError
 from zephon_async.kinds import FILL, is_bytes, is_list, is_text, list_lengths
+from zephon_async.ragged import Ragged, is_ragged, ragged
 from zephon_async.records import ORIGIN, Names, Origins, Records
 from zephon_async.training import to_training
 from zephon_async.views import compact
@@ -61,7 +62,7 @@ class Batch:
 
     columns: by name, read-only: numbers, and lists of fixed size of them, as numpy, (rows,) or (rows, n, ...), a view of
     the Arrow buffer where possible; text, bytes, lists, structs and what has nulls as `pyarrow.Array`, as `binary_view` the bytes
-    that are referred to (see `refer`).
+    that are referred to (see `refer`). `ragged(name)` shows tensors of differing shapes, such as decoded images, as numpy.
     mask: bool[rows], False for filler rows. step, lane, number: the global batch it is part of, where it comes from, and its
     place in the global batch. last_of_step: whether it is the last that this rank yields of the step: behind it the optimizer
     steps, and a checkpoint restores on any number of ranks.
@@ -109,6 +110,16 @@ class Batch:
         """A column as Python values, one a row."""
         self.columns[name]  # says which there are, where this is none
         return list(self.records.columns.column(name).to_pylist())
+
+    def ragged(self, name: str) -> Ragged:
+        """A column of tensors of differing shapes, or of lists of tensors, as numbers, offsets and shapes."""
+        self.columns[name]
+        kind = self.records.columns.column(name).type
+        if not is_ragged(kind):
+            raise RecipeError(
+                f"batch.ragged({name!r}): the column is {kind}, no tensors of differing shapes: take batch.columns[{name!r}]"
+            )
+        return ragged(self.records.columns.column(name))
 
     def documents(self) -> list[list[Document]]:
         """What is in each row, in order; nothing in filler rows."""

@@ -13,9 +13,13 @@ from zephon_async.io import copied
 from zephon_async.operators import (
     TOKENIZER_FILES,
     Accumulate,
+    DecodeAudio,
+    DecodeImage,
     DecodeText,
+    DecodeVideo,
     EnsureMixture,
     ExpandChat,
+    ExpandImages,
     Filter,
     FlatMap,
     Map,
@@ -81,6 +85,26 @@ class Builder:
     def decode_text(self, fields: Sequence[str] = ("text",), **settings: Any) -> Self:
         """Decode bytes to text. See `operators.DecodeText`."""
         return self._add(DecodeText, fields, **settings)
+
+    @checks_call
+    def decode_image(self, field: str = "image", *, seed: int | None = None, **settings: Any) -> Self:
+        """Decode JPEG, PNG and WebP to pixels; the seed is the source's when not given. See `operators.DecodeImage`."""
+        return self._add(DecodeImage, field, seed=self._source.seed if seed is None else seed, **settings)
+
+    @checks_call
+    def decode_audio(self, field: str = "audio", **settings: Any) -> Self:
+        """Decode audio to samples of one rate. See `operators.DecodeAudio`."""
+        return self._add(DecodeAudio, field, **settings)
+
+    @checks_call
+    def decode_video(self, field: str = "video", *, seed: int | None = None, **settings: Any) -> Self:
+        """Decode frames of videos; the seed is the source's when not given. See `operators.DecodeVideo`."""
+        return self._add(DecodeVideo, field, seed=self._source.seed if seed is None else seed, **settings)
+
+    @checks_call
+    def expand_images(self, field: str = "images", **settings: Any) -> Self:
+        """Repeat the placeholder token of every image as often as it has visual tokens. See `operators.ExpandImages`."""
+        return self._add(ExpandImages, field, **settings)
 
     @checks_call
     def tokenize(self, tokenizer: Any = None, *, storage_options: Mapping[str, Any] | None = None, **settings: Any) -> Self:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from zephon_async.checks import checks_call, column_names, flag, hint, one_of, whole
 from zephon_async.errors import RecipeError
+from zephon_async.ragged import Ragged, is_ragged
 from zephon_async.tensors import FRAMEWORKS, Delivery
 from zephon_async.token_rows import TokenRows, extra_field
 
@@ -40,6 +41,7 @@ def to_training(
     eos_mask_loss: bool = False,
     eos_token_id: int | None = None,
     extra_fields: Sequence[str] = (),
+    pad_fields: Sequence[str] = (),
     rename_fields: Mapping[str, str] | None = None,
     exclude_fields: Sequence[str] = (),
     flatten: bool = False,
@@ -70,6 +72,13 @@ def to_training(
     lists). rename_fields, then exclude_fields: names of the result. flatten: [B, S, ...] becomes [B * S, ...]; then cu_seqlens
     has one dimension, in which a padded end of a row is a segment of its own, and max_seqlen is the longest of all, an int.
 
+    Of extra_fields, a column x of tensors that differ in shape (decoded images, audio, video) or in number (lists of them) becomes
+
+    x              the numbers of all n tensors of the batch, end to end; with x in pad_fields [n, ...], padded with 0
+    x_offsets      [n + 1] int64: tensor i is x[x_offsets[i]:x_offsets[i + 1]], reshaped to x_shapes[i]; not where it is padded
+    x_shapes       [n, d] int32
+    x_row_offsets  [B + 1] int64: row r has the tensors x_row_offsets[r]:x_row_offsets[r + 1]
+
     collate: a function that is given all of this by name, tensors in the memory of the host, and gives what takes its place, a
     dict too. Then, of torch alone: pin_memory puts tensors into page-locked memory, and device= (a name or a torch.device) copies
     them there, which from page-locked memory goes on while your code does. Behind `to_training` nothing of the batch is shared.
@@ -94,6 +103,7 @@ def to_training(
     delivery = Delivery(framework, dtype is None, collate, pin_memory, device)
     extra_fields = column_names("to_training: extra_fields", extra_fields)
     exclude_fields = column_names("to_training: exclude_fields", exclude_fields)
+    pad_fields = column_names("to_training: pad_fields", pad_fields)
     rows = TokenRows(batch, tokens_field, pad_id)
     integers = _integers(dtype, ignore_index)
     labels = rows.labels(labels_across_documents, ignore_index)
@@ -109,10 +119,16 @@ def to_training(
         made["document_ids"] = rows.document_ids
     if return_padding_mask:
         made["padding_mask"] = ~rows.real
+    several = [name for name in extra_fields if name in batch.columns and is_ragged(batch.records.columns.column(name).type)]
+    if wrong := [name for name in pad_fields if name not in several]:
+        raise RecipeError(f"to_training(pad_fields={list(pad_fields)}): {wrong[0]!r} is none of extra_fields with tensors to pad")
     for name in extra_fields:
-        made[name] = extra_field(batch, name)
+        if name not in several:
+            made[name] = extra_field(batch, name)
     if flatten:
         made = {name: _flat(value, rows.shape) for name, value in made.items()}
+    for name in several:
+        made |= _tensors(batch.ragged(name), name, name in pad_fields)
     if return_cu_seqlens:
         made["cu_seqlens"], made["max_seqlen"] = rows.flat_cu_seqlens() if flatten else rows.cu_seqlens()
     if return_num_valid_tokens:
@@ -144,6 +160,12 @@ def _cast(values: npt.NDArray[Any], dtype: np.dtype[Any], copy: bool = False) ->
 def _flat(value: Any, shape: tuple[int, ...]) -> Any:
     rows = isinstance(value, np.ndarray) and value.shape[:2] == shape
     return value.reshape(-1, *value.shape[2:]) if rows else value
+
+
+def _tensors(ragged: Ragged, name: str, padded: bool) -> dict[str, npt.NDArray[Any]]:
+    """What comes of a column of tensors of differing shapes."""
+    values = {name: ragged.padded()} if padded else {name: ragged.values, f"{name}_offsets": ragged.offsets}
+    return values | {f"{name}_shapes": ragged.shapes, f"{name}_row_offsets": ragged.row_offsets}
 
 
 def _renamed(made: dict[str, Any], names: Mapping[str, str], excluded: Sequence[str]) -> dict[str, Any]:

@@ -2,9 +2,13 @@
 
 from zephon_async.operators.accumulate import Accumulate
 from zephon_async.operators.base import KINDS, Accumulator, Carrying, Columns, Operator, RecordFailed, Tally
+from zephon_async.operators.decode_audio import DecodeAudio
+from zephon_async.operators.decode_image import DecodeImage
 from zephon_async.operators.decode_text import DecodeText
+from zephon_async.operators.decode_video import DecodeVideo
 from zephon_async.operators.ensure_mixture import EnsureMixture
 from zephon_async.operators.expand_chat import ExpandChat
+from zephon_async.operators.expand_images import ExpandImages
 from zephon_async.operators.filter import Filter
 from zephon_async.operators.flat_map import FlatMap
 from zephon_async.operators.functions import Fingerprint, fingerprint, is_interrupt
@@ -12,6 +16,7 @@ from zephon_async.operators.map import Map
 from zephon_async.operators.map_batches import MapBatches
 from zephon_async.operators.pack_flat import PackFlat
 from zephon_async.operators.pack_sequences import PackSequences
+from zephon_async.operators.patch_grid import PatchGrid
 from zephon_async.operators.refer import Refer
 from zephon_async.operators.shuffle import Shuffle
 from zephon_async.operators.tokenize import Tokenize
@@ -26,9 +31,13 @@ __all__ = [
     "Accumulator",
     "Carrying",
     "Columns",
+    "DecodeAudio",
+    "DecodeImage",
     "DecodeText",
+    "DecodeVideo",
     "EnsureMixture",
     "ExpandChat",
+    "ExpandImages",
     "Filter",
     "Fingerprint",
     "FlatMap",
@@ -37,6 +46,7 @@ __all__ = [
     "Operator",
     "PackFlat",
     "PackSequences",
+    "PatchGrid",
     "RecordFailed",
     "Refer",
     "Shuffle",
