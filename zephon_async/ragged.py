@@ -6,7 +6,7 @@ row, or a list of them. Lists of tensors of one shape (`fixed_shape_tensor`) are
 Threads: values, never changed after they are made.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +53,9 @@ class Ragged:
         """Tensor `number`, a view."""
         number = range(len(self))[number]
         return self.values[self.offsets[number] : self.offsets[number + 1]].reshape(self.shapes[number])
+
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+        return map(self.__getitem__, range(len(self)))
 
     def padded(self) -> npt.NDArray[Any]:
         """All as one array [n, ...], each behind its own numbers filled with 0 up to the longest of the batch."""

@@ -111,9 +111,8 @@ class ExpandImages(Operator):
         wanted = np.bincount(row_of[places], minlength=len(records))
         others = {name: list_lengths(columns.column(name)) for name in self._aligned(columns.schema)}
         grids: list[tuple[int, int]] = []
-        flat, counts = payloads(columns.column(self.field))
-        for row, count in enumerate(counts.tolist()):
-            begins = len(grids)
+        flat, begins, counts = payloads(columns.column(self.field))
+        for row, (begin, count) in enumerate(zip(begins.tolist(), counts.tolist(), strict=True)):
             try:
                 for name, numbers in others.items():
                     if numbers[row] != lengths[row]:
@@ -123,7 +122,7 @@ class ExpandImages(Operator):
                         f"{count} images, and {wanted[row]} placeholders {self.placeholder} in column {self.tokens!r}: "
                         "there must be one for each image"
                     )
-                for number in range(begins, begins + count):
+                for number in range(begin, begin + count):
                     with opened(payload(flat, number), self.max_bytes) as image:
                         grids.append(self.grid.patches(*upright_size(image)))
             except BadRecord as error:

@@ -10,8 +10,10 @@ rule. Colour profiles (ICC) are not applied.
 Threads: an image belongs to the call that opens it. Pillow lets other threads run while it decodes and resizes.
 """
 
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ import pyarrow as pa
 
 from zephon_async.errors import BadRecord, RecipeError
 
-_ORIENTATION = 0x0112
+_ORIENTATION, _SHORT = 0x0112, 3
 _TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # EXIF's number to Pillow's Transpose
 
 
@@ -48,26 +50,45 @@ def opened(payload: pa.Buffer, max_bytes: int) -> Iterator[Any]:
 
 def _reader(payload: pa.Buffer) -> Any:
     """The class of Pillow for what these bytes begin with."""
-    from PIL import JpegImagePlugin, PngImagePlugin, WebPImagePlugin
+    from PIL.PngImagePlugin import PngImageFile
+    from PIL.WebPImagePlugin import WebPImageFile
 
     start = payload.slice(0, min(len(payload), 16)).to_pybytes()
     if start.startswith(b"\xff\xd8\xff"):
-        return JpegImagePlugin.JpegImageFile
+        return _jpeg()
     if start.startswith(b"\x89PNG\r\n\x1a\n"):
-        return PngImagePlugin.PngImageFile
+        return PngImageFile
     if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
-        return WebPImagePlugin.WebPImageFile
+        return WebPImageFile
     raise BadRecord(f"{len(payload):,} bytes that are no JPEG, PNG or WebP: they begin with {start!r}")
 
 
-def orientation(image: Any) -> int:
-    """EXIF's number for how an image is turned; 1, as it is, where there is none or it cannot be read."""
-    from PIL import Image
+@cache
+def _jpeg() -> Any:
+    """Pillow's class, but for what it reads of EXIF: resolutions, which nobody wants, and it warns where it cannot."""
+    from PIL.JpegImagePlugin import JpegImageFile
 
+    return type("Jpeg", (JpegImageFile,), {"_read_dpi_from_exif": lambda image: None})
+
+
+def orientation(image: Any) -> int:
+    """EXIF's number for how an image is turned; 1, as it is, where there is none or it cannot be read.
+
+    Pillow would decode a PNG for it, and warn of what it cannot read.
+    """
+    exif = image.info.get("exif", b"").removeprefix(b"Exif\0\0")
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(exif[:4])
     try:
-        return int(Image.Image.getexif(image).get(_ORIENTATION, 1))  # a PNG's own would decode it, to look behind the pixels
-    except Exception:  # EXIF is written by all kinds of programs
-        return 1
+        if order is not None:
+            (begin,) = struct.unpack_from(f"{order}I", exif, 4)
+            (entries,) = struct.unpack_from(f"{order}H", exif, begin)
+            for entry in range(entries):
+                tag, kind, _, value = struct.unpack_from(f"{order}HHIH", exif, begin + 2 + 12 * entry)
+                if (tag, kind) == (_ORIENTATION, _SHORT):
+                    return int(value)
+    except struct.error:  # it ends before
+        pass
+    return 1
 
 
 def upright_size(image: Any) -> tuple[int, int]:

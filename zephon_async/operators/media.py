@@ -43,15 +43,17 @@ def find_payloads(schema: pa.Schema | None, name: str, who: str) -> pa.Field | N
     return field
 
 
-def payloads(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """The encoded values of all rows end to end, and how many each row has: int64[rows], 0 where it is null."""
+def payloads(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Encoded values, and for each row where its own begin among them and how many it has: int64[rows], none where it is null."""
     if is_list(column.type):
         flat, counts = column.flatten(), list_lengths(column)
+        begins = np.cumsum(counts) - counts
     else:
-        flat, counts = column.drop_null() if column.null_count else column, column.is_valid().to_numpy(zero_copy_only=False)
+        flat, counts = column, column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
+        begins = np.arange(len(column))
     if pa.types.is_struct(flat.type):
         flat = flat.flatten()[flat.type.get_field_index("bytes")]  # null where the struct is
-    return flat, counts.astype(np.int64)
+    return flat, begins, counts
 
 
 def payload(flat: pa.Array, at: int) -> pa.Buffer:
@@ -125,20 +127,20 @@ class DecodePayload(Operator):
 
     def apply(self, records: Records, tally: Tally) -> Records:
         column = records.columns.column(self.field)
-        flat, counts = payloads(column)
+        flat, begins, counts = payloads(column)
         present = column.is_valid().to_numpy(zero_copy_only=False)
         tensors: list[npt.NDArray[Any]] = []
-        for row, count in enumerate(counts.tolist()):
-            begins = len(tensors)
+        for row, (begin, count) in enumerate(zip(begins.tolist(), counts.tolist(), strict=True)):
+            before = len(tensors)
             try:
                 if self.on_null == "error" and not present[row]:
                     raise BadRecord("null; on_null='keep' lets nulls through")
                 for number in range(count):
                     key = self._random(records.origins, row, number)
-                    tensors.append(self._decoded(payload(flat, begins + number), records.columns, row, key))
+                    tensors.append(self._decoded(payload(flat, begin + number), records.columns, row, key))
             except BadRecord as error:
-                where = f"value {len(tensors) - begins} of column" if is_list(column.type) else "column"
-                done = self._made(records.slice(0, row), tensors[:begins], counts[:row])
+                where = f"value {len(tensors) - before} of column" if is_list(column.type) else "column"
+                done = self._made(records.slice(0, row), tensors[:before], counts[:row])
                 raise RecordFailed(row, done) from BadRecord(f"{self.name}: {where} {self.field!r}: {error}")
         return self._made(records, tensors, counts)
 
