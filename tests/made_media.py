@@ -51,7 +51,7 @@ def video(frames: int = 20, rate: int = 10, kind: str = "mp4", height: int = 48,
         stream = container.add_stream("mpeg4", rate=rate)
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         for number in range(frames):
-            gray = np.full((height, width, 3), number * 12, np.uint8)
+            gray = np.full((height, width, 3), number * 12 % 256, np.uint8)
             gray[:, : width // 2] = 0
             container.mux(stream.encode(av.VideoFrame.from_ndarray(gray, format="rgb24")))
         container.mux(stream.encode())

@@ -7,6 +7,7 @@ between their versions, which are the user's to pin.
 A file that is cut is a bad record: by what its header tells of samples, or, of WAV, of bytes; Ogg by the mark on its last page.
 """
 
+import io
 import re
 from collections.abc import Mapping
 from importlib import import_module
@@ -80,7 +81,7 @@ class DecodeAudio(DecodePayload):
         import soundfile
 
         try:
-            with soundfile.SoundFile(pa.BufferReader(payload)) as file:
+            with soundfile.SoundFile(io.BytesIO(payload)) as file:
                 if file.frames * file.channels * 4 > self.max_bytes:
                     raise BadRecord(
                         f"{file.frames:,} samples of {file.channels} channels take more than max_bytes={self.max_bytes:,}"

@@ -9,6 +9,7 @@ A video that ends more than half a second before its own header says so is a bad
 is decoded.
 """
 
+import io
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -120,7 +121,7 @@ class DecodeVideo(DecodePayload):
         import av
 
         try:
-            with av.open(pa.BufferReader(payload)) as container:
+            with av.open(io.BytesIO(payload)) as container:
                 frames = [self._framing.framed(image, key) for image in self._images(container, self._wanted(columns, row))]
         except av.error.FFmpegError as error:
             raise BadRecord(f"{len(payload):,} bytes that PyAV cannot decode ({error.strerror})") from error
