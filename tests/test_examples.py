@@ -13,6 +13,7 @@ EXAMPLES = {  # a size, and the last line it prints
     "train_asyncio": (1, r"step 0: loss [\d.]+, [\d,]+ bytes of state"),
     "resume_elsewhere": (3, r"(step \d: \w{16} equal\n?){3}"),
     "own_operator": (200, r"of \d texts, rows .*: [TAM].*\.\.\.\n\{'texts_changed': 200, 'rows_left': 10\}"),
+    "vision_language": (4, r"step 3: \(4, 256\) tokens, \d+ images of \d+ visual tokens, loss on \d+ tokens"),
     "evaluate": (103, r"103 of 103 samples, 90\.3% right"),
 }
 

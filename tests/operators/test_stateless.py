@@ -13,15 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.made_media import audio, drawn, encoded, tone
 from tests.made_rows import byte_tokenizer, expected, made, placed, run
 from zephon_async.errors import BadRecord
 from zephon_async.operators.base import Operator
+from zephon_async.operators.decode_audio import DecodeAudio
+from zephon_async.operators.decode_image import DecodeImage
 from zephon_async.operators.decode_text import DecodeText
 from zephon_async.operators.expand_chat import ExpandChat
+from zephon_async.operators.expand_images import ExpandImages
 from zephon_async.operators.filter import Filter
 from zephon_async.operators.flat_map import FlatMap
 from zephon_async.operators.map import Map
 from zephon_async.operators.map_batches import MapBatches
+from zephon_async.operators.patch_grid import PatchGrid
 from zephon_async.operators.tokenize import Tokenize
 from zephon_async.operators.tokenize_chat import TokenizeChat
 from zephon_async.operators.tokenize_completion import TokenizeCompletion
@@ -32,6 +37,12 @@ ODD = 11  # the number for which they give a value of another type
 TOKENIZER = byte_tokenizer()
 SHARED = byte_tokenizer()
 SHARED.encode_special_tokens = True
+NUMBERS = [number for number in range(14) if number != BROKEN]
+PICTURES = [drawn(4 + number, 4) for number in NUMBERS]
+MEDIA = {  # a file for each number, and of the one that is broken something else
+    "image": [*map(encoded, PICTURES), b"broken"],
+    "sound": [*(audio(tone(0.01 + number / 1000, 1000), 1000, subtype="FLOAT") for number in NUMBERS), b"broken"],
+}
 
 
 class Broken(Exception):
@@ -165,6 +176,28 @@ def expanded(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [row]
 
 
+def tensor(row: dict[str, Any], name: str, array: Any, shape: list[int]) -> list[dict[str, Any]]:
+    """The row with the tensor of its file."""
+    if row[name] == b"broken":
+        raise BadRecord
+    return [{**row, "out": {"data": array.reshape(-1).tolist(), "shape": shape}}]
+
+
+def decoded_image(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return tensor(row, "image", PICTURES[min(row["number"], 12)], [4 + row["number"], 4, 3])
+
+
+def decoded_audio(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return tensor(row, "sound", tone(0.01 + row["number"] / 1000, 1000), [10 + row["number"]])
+
+
+def expanded_image(row: dict[str, Any]) -> list[dict[str, Any]]:
+    if row["image"] == b"broken":
+        raise BadRecord
+    rows, columns = PatchGrid(2, 1, 16, 64).patches(4 + row["number"], 4)
+    return [{**row, "ids": [1, *[7] * (rows * columns)], "image_grid": [[rows, columns]]}]
+
+
 def tokenizing(settings: dict[str, Any]) -> Case:
     operator = Tokenize(TOKENIZER, field="text", keep_columns=["number"], **settings)
     return Case(operator, tokens(settings), "max_length" in settings and settings["on_long"] == "split")
@@ -201,6 +234,11 @@ CASES: dict[str, st.SearchStrategy[Case]] = {
         Case(MapBatches(batch, schema=MAP_TYPES), lambda row: [{"text": row["text"], "twice": row["number"] * 2}])
     ),
     "decode_text": st.just(Case(DecodeText(["raw"], lowercase=True), decoded)),
+    "decode_image": st.just(Case(DecodeImage("image", field_out="out"), decoded_image)),
+    "decode_audio": st.just(Case(DecodeAudio("sound", rate=1000, field_out="out"), decoded_audio)),
+    "expand_images": st.just(
+        Case(ExpandImages("image", placeholder=7, tokens="ids", grid=PatchGrid(2, 1, 16, 64)), expanded_image)
+    ),
     "tokenize": SETTINGS.map(tokenizing),
     "tokenize_chat": MASKED.map(chat),
     "tokenize_completion": MASKED.map(completion),
@@ -221,7 +259,9 @@ def records_of(rows: list[tuple[str | None, int, bytes]]) -> Records:
     ]
     kind = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
     plain = {name: pa.array(values, kind) for values, (name, kind) in zip(columns, kinds.items(), strict=True)}
-    return made({**plain, "messages": pa.array(conversations, kind)})
+    media = {name: pa.array([files[number] for number in columns[1]], pa.binary()) for name, files in MEDIA.items()}
+    ids = pa.array([[1, 7]] * len(rows), pa.list_(pa.int32()))
+    return made({**plain, "messages": pa.array(conversations, kind), **media, "ids": ids})
 
 
 @each
