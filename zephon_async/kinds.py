@@ -62,6 +62,11 @@ def is_integers(kind: pa.DataType) -> bool:
     return is_list(kind) and bool(T.is_integer(kind.value_type))
 
 
+def is_numbers(kind: pa.DataType) -> bool:
+    """Whether a type is a list of numbers or booleans."""
+    return is_list(kind) and any(is_it(kind.value_type) for is_it in (T.is_integer, T.is_floating, T.is_boolean))
+
+
 def list_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
     """Values of each list, 0 where it is null: int64[n]."""
     lengths = pc.list_value_length(column)

@@ -156,7 +156,7 @@ def test_wrong_grids_are_refused_at_once() -> None:
     [
         ({"input_ids": pa.string()}, "tokens='input_ids'.*not a list of token ids"),
         ({"input_ids": pa.list_(pa.int32(), 8)}, "it comes before packing"),
-        ({"loss_mask": pa.list_(pa.string())}, "aligned='loss_mask'.*not a list of numbers"),
+        ({"input_ids": pa.list_(pa.float32())}, "tokens='input_ids'.*not a list of token ids"),
         ({"images": pa.list_(pa.string())}, "column 'images' is list.*wanted bytes"),
     ],
 )

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from zephon_async.checks import column_names, whole, whole_or_none
 from zephon_async.errors import BadRecord, RecipeError
-from zephon_async.kinds import is_integers, is_list, list_lengths
+from zephon_async.kinds import is_integers, is_numbers, list_lengths
 from zephon_async.operators.base import Columns, Operator, RecordFailed, Tally
 from zephon_async.operators.image_files import check_pillow, opened, upright_size
 from zephon_async.operators.media import MAX_BYTES, find_payloads, payload, payloads
@@ -88,7 +88,8 @@ class ExpandImages(Operator):
         find_payloads(schema, self.field, self.name)
         for setting, name in (("tokens", self.tokens), *(("aligned", name) for name in self._aligned(schema))):
             field = find_field(schema, name, self.name)
-            if field is not None and not _is_numbers(field.type, setting == "tokens"):
+            right = is_integers if setting == "tokens" else is_numbers
+            if field is not None and (not right(field.type) or pa.types.is_fixed_size_list(field.type)):
                 what = "of token ids" if setting == "tokens" else "of numbers, one for each token"
                 raise RecipeError(
                     f"{self.name}({setting}={name!r}): the column is {field.type}, not a list {what}; it comes before packing"
@@ -100,7 +101,8 @@ class ExpandImages(Operator):
 
     def _aligned(self, schema: pa.Schema | None) -> Sequence[str]:
         if self.aligned is None:
-            return (LOSS_MASK,) if schema is not None and LOSS_MASK in schema.names else ()
+            masked = schema is not None and LOSS_MASK in schema.names and is_numbers(schema.field(LOSS_MASK).type)
+            return (LOSS_MASK,) if masked else ()
         return self.aligned
 
     def apply(self, records: Records, tally: Tally) -> Records:
@@ -154,12 +156,6 @@ class ExpandImages(Operator):
             plain = pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(np.repeat(values, repeats), field.type.value_type))
             columns = _set(columns, field, plain.cast(field.type))
         return columns
-
-
-def _is_numbers(kind: pa.DataType, whole_numbers: bool) -> bool:
-    if not is_list(kind) or pa.types.is_fixed_size_list(kind):
-        return False
-    return is_integers(kind) if whole_numbers else bool(pa.types.is_primitive(kind.value_type))
 
 
 def _set(columns: pa.RecordBatch, field: pa.Field, column: pa.Array) -> pa.RecordBatch:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from zephon_async.checks import column_names, hint, one_of, whole, whole_or_none
 from zephon_async.errors import RecipeError
-from zephon_async.kinds import NO_TOKEN, is_integers, is_list, list_lengths
+from zephon_async.kinds import NO_TOKEN, is_integers, is_numbers, list_lengths
 from zephon_async.operators.base import Operator, Tally
 from zephon_async.operators.pack_rules import RULES, Rule
 from zephon_async.records import Origins, Records
@@ -113,7 +113,7 @@ class Pack(Operator):
             raise RecipeError(
                 f"{self.name}(field={self.field!r}): the rows are packed already, and their padding would become tokens; pack once"
             )
-        masked = LOSS_MASK in schema.names and _are_numbers(schema.field(LOSS_MASK).type)
+        masked = LOSS_MASK in schema.names and is_numbers(schema.field(LOSS_MASK).type)
         aligned = ((LOSS_MASK,) if masked else ()) if self.aligned is None else self.aligned
         for setting, name in (("field", self.field), *(("aligned", name) for name in aligned)):
             if name not in schema.names:
@@ -125,7 +125,7 @@ class Pack(Operator):
                 raise RecipeError(
                     f"{self.name}(field={name!r}): the column is {kind}, not a list of integers; put tokenize() before it"
                 )
-            if not _are_numbers(kind):
+            if not is_numbers(kind):
                 raise RecipeError(f"{self.name}(aligned={name!r}): the column is {kind}, not a list of numbers, one for each token")
         return [schema.field(self.field), *(schema.field(name) for name in aligned)]
 
@@ -278,12 +278,6 @@ def int32(name: str, number: int) -> int:
     if not INT32.min <= number <= INT32.max:
         raise RecipeError(f"{name} is {number}: it must be a whole number of 32 bits")
     return number
-
-
-def _are_numbers(kind: pa.DataType) -> bool:
-    """Whether a type is a list of numbers or booleans."""
-    types = pa.types
-    return is_list(kind) and any(is_it(kind.value_type) for is_it in (types.is_integer, types.is_floating, types.is_boolean))
 
 
 def _numbers(column: pa.Array) -> npt.NDArray[Any]:
