@@ -67,7 +67,7 @@ def patches(image: Any) -> Any:
     return image.reshape(rows, GRID.patch, columns, GRID.patch, 3).swapaxes(1, 2).reshape(rows * columns, -1)
 
 
-def train_step(batch: Batch, image_id: int) -> str:
+def train_step(batch: Batch, image_id: int | None) -> str:
     made, images = batch.to_training(framework="numpy"), batch.ragged("images")
     encoded = np.concatenate([patches(image / np.float32(255)) for image in images])
     visual = np.count_nonzero(made["input_ids"] == image_id)

@@ -226,8 +226,8 @@ def test_bytes_that_are_no_image() -> None:
 @given(st.sampled_from(["JPEG", "PNG", "WEBP"]), st.data())
 def test_broken_bytes_give_pixels_or_a_bad_record(kind: str, chosen: st.DataObject) -> None:
     file = bytearray(encoded(drawn(16, 16), kind))
-    for at in chosen.draw(st.lists(st.integers(0, len(file) - 1), min_size=1, max_size=5)):
-        file[at] = chosen.draw(st.integers(0, 255))
+    for place in chosen.draw(st.lists(st.integers(0, len(file) - 1), min_size=1, max_size=5)):
+        file[place] = chosen.draw(st.integers(0, 255))
     out, at, cause = run(DecodeImage(max_bytes=1 << 20), made({"image": [bytes(file)]}))
     assert (out is not None and len(out) == 1 and at is None) or isinstance(cause, BadRecord)
 

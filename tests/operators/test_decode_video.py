@@ -103,7 +103,7 @@ def test_bytes_that_are_no_video() -> None:
     assert refused(b"") == "decode_video: column 'video': 0 bytes"
     assert "12 bytes that PyAV cannot decode" in refused(b"no video....")
     assert "the video ends at 0.500 s, before a frame at 1.000 s" in refused(video(5, 10), times=[0, 1])
-    assert "its frames take more than max_bytes=200,000" in refused(video(40, 10), fps=10, max_bytes=200_000)
+    assert "22 frames of it take more than max_bytes=200,000" in refused(video(40, 10), fps=10, max_bytes=200_000)
     assert "a video of 128 x 96 pixels takes more than max_bytes=20,000" in refused(
         video(2, 10, "mp4", 96, 128), times=[0], max_bytes=20_000
     )

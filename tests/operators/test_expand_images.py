@@ -176,6 +176,6 @@ def test_contract() -> None:
         "grid": {"patch": 2, "merge": 2, "min_pixels": 16, "max_pixels": 1024},
         "aligned": None,
     }
-    assert GRID.reads(frozenset({"image_grid", "input_ids", "loss_mask"})) == {"images", "input_ids", "loss_mask"}
+    assert GRID.reads(frozenset({"image_grid", "input_ids", "loss_mask"})) == frozenset({"images", "input_ids", "loss_mask"})
     assert GRID.requires() == {"input_ids": "integers", "images": "any"}
     assert (GRID.token_column, GRID.token_field) == ("input_ids", "input_ids")

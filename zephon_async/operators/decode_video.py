@@ -11,7 +11,7 @@ is decoded.
 
 import io
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from importlib import import_module
 from typing import Any
@@ -27,9 +27,8 @@ from zephon_async.operators.framing import Framing
 from zephon_async.operators.image_files import check_pillow
 from zephon_async.operators.media import MAX_BYTES, DecodePayload
 from zephon_async.operators.rows import find_field
+from zephon_async.operators.video_frames import images_at
 from zephon_async.randomness import mix, seed_of
-
-_LATE = Fraction(1, 2)  # seconds that a header may say too much
 
 
 class DecodeVideo(DecodePayload):
@@ -120,9 +119,14 @@ class DecodeVideo(DecodePayload):
     def _decoded(self, payload: pa.Buffer, columns: pa.RecordBatch, row: int, key: int) -> npt.NDArray[Any]:
         import av
 
+        frames: list[npt.NDArray[Any]] = []
         try:
             with av.open(io.BytesIO(payload)) as container:
-                frames = [self._framing.framed(image, key) for image in self._images(container, self._wanted(columns, row))]
+                wanted = self._wanted(columns, row)
+                for image in images_at(container, wanted, self.fps is not None, self._framing.mode, self.max_bytes):
+                    frames.append(self._framing.framed(image, key))
+                    if len(frames) * frames[0].nbytes > self.max_bytes:
+                        raise BadRecord(f"{len(frames)} frames of it take more than max_bytes={self.max_bytes:,}")
         except av.error.FFmpegError as error:
             raise BadRecord(f"{len(payload):,} bytes that PyAV cannot decode ({error.strerror})") from error
         return np.stack(frames)
@@ -138,68 +142,6 @@ class DecodeVideo(DecodePayload):
             return _seconds(value)
         except RecipeError:
             raise BadRecord(f"times in column {self.times!r} are {value!r:.80}: there must be seconds, ascending") from None
-
-    def _images(self, container: Any, wanted: Iterable[Fraction]) -> Iterator[Any]:
-        """An image of Pillow for each wanted time."""
-        times = iter(wanted)
-        due, image, taken, end = next(times), None, 0, Fraction(0)
-        for shown, end in _shown(container, self.max_bytes):
-            image = None
-            while due < end:
-                image = _image(shown, self._framing.mode) if image is None else image
-                taken += image.width * image.height * len(image.getbands())
-                if taken > self.max_bytes:
-                    raise BadRecord(f"its frames take more than max_bytes={self.max_bytes:,}")
-                yield image
-                following = next(times, None)
-                if following is None:
-                    return
-                due = following
-        if self.fps is None:
-            raise BadRecord(f"the video ends at {float(end):.3f} s, before a frame at {float(due):.3f} s")
-        _check_end(container, end)
-
-
-def _shown(container: Any, max_bytes: int) -> Iterator[tuple[Any, Fraction]]:
-    """Every frame, and when the next takes its place, or, behind the last, when that ends: seconds from the first."""
-    stream = next(iter(container.streams.video), None)
-    if stream is None:
-        raise BadRecord("there is no video in it")
-    if stream.width * stream.height * 3 > max_bytes:
-        raise BadRecord(f"a video of {stream.width:,} x {stream.height:,} pixels takes more than max_bytes={max_bytes:,}")
-    stream.thread_type = "NONE"  # workers are the parallelism
-    held, begin = None, None
-    for frame in container.decode(stream):
-        if frame.pts is None:
-            raise BadRecord("a frame of it has no time")
-        time = frame.pts * frame.time_base
-        if held is not None:
-            yield held, time - begin
-        held, begin = frame, time if begin is None else begin
-    if held is None:
-        raise BadRecord("the video has no frame")
-    lasts = held.duration * held.time_base if held.duration else 1 / (stream.average_rate or Fraction(25))
-    yield held, held.pts * held.time_base - begin + lasts
-
-
-def _check_end(container: Any, end: Fraction) -> None:
-    """Refuse a video that ends before its header says so."""
-    stream = container.streams.video[0]
-    told = stream.duration * stream.time_base if stream.duration else Fraction(0)
-    if not told and container.duration and len(container.streams) == 1:
-        told = Fraction(container.duration, 1_000_000)
-    if end < told - _LATE:
-        raise BadRecord(f"the video is cut: it ends at {float(end):.3f} s, its header says {float(told):.3f} s")
-
-
-def _image(frame: Any, mode: str) -> Any:
-    """A frame as an image of Pillow, upright."""
-    from av.video.reformatter import Interpolation
-    from PIL import Image
-
-    exact = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.BITEXACT | Interpolation.FULL_CHR_H_INT
-    array = frame.to_ndarray(format="rgb24", interpolation=exact)
-    return Image.fromarray(np.ascontiguousarray(np.rot90(array, round(frame.rotation / 90)))).convert(mode)
 
 
 def _rate(fps: Any) -> Fraction:
