@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from tests.made_media import audio, drawn, encoded, tone, video
-from zephon_async import Batch, Dataset, PatchGrid, Pipeline, StaticMixtureWorkSource, global_digest
+from tests.made_rows import byte_tokenizer
+from zephon_async import Batch, Dataset, PatchGrid, Pipeline, StaticMixtureWorkSource, TokenEstimation, global_digest
 
 PAD, GRID = 7, PatchGrid(patch=2, merge=2, min_pixels=16, max_pixels=400)
 
@@ -104,15 +105,24 @@ def test_bad_images_are_left_out_with_their_rows() -> None:
     assert digests[0] == digests[1]
 
 
-def test_sound_and_video_in_worker_processes() -> None:
+def test_sound_and_video_wherever_they_are_decoded() -> None:
     columns = {"audio": [audio(tone(0.1, 8000), 8000)] * 6, "video": [video(6, 10)] * 6}
     found = []
-    for runner in ("inline", "processes"):
+    for runner in ("inline", "threads", "processes"):
         source = StaticMixtureWorkSource([Dataset.from_dict("a", columns)], {"a": 1}, seed=1, unit="samples")
-        pipeline = Pipeline(source).options(runner=runner, workers=2).decode_audio(rate=4000)
+        pipeline = Pipeline(source).options(runner=runner, workers=2, chunk_rows=1).decode_audio(rate=4000)
         with pipeline.decode_video(fps=5, size=(8, 8), crop="random").batch(2) as pipeline:
             found.append([batch.digest() for batch in pipeline])
-    assert (len(found[0]), found[0]) == (3, found[1])
+    assert len(found[0]) == 3
+    assert found == [found[0]] * 3
+
+
+def test_visual_tokens_count_in_a_mixture() -> None:
+    columns = {"text": ["xAy"] * 9, "images": [encoded(drawn(8, 8))] * 9}  # 4 visual tokens in the place of A, and <|endoftext|>
+    source = StaticMixtureWorkSource([Dataset.from_dict("a", columns)], {"a": 1}, seed=1, token_estimation=TokenEstimation())
+    pipeline = Pipeline(source).tokenize(byte_tokenizer(), field="text", keep_columns=["images"])
+    with pipeline.expand_images(placeholder=ord("A"), grid=GRID).pack_flat(64).batch(1) as pipeline:
+        assert "2.3333 tokens per byte" in str(pipeline.explain())
 
 
 def test_a_short_step_is_filled_up() -> None:

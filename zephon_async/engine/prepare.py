@@ -4,6 +4,7 @@ Takes a `Spec` and gives a `Prepared`; runs in the caller's thread, before any l
 checkpoint, so a resumed run takes it from there.
 """
 
+import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -234,7 +235,7 @@ def _ratios(
     """Tokens per byte of each dataset: pinned, or measured on a sample."""
     estimation = source.token_estimation
     assert estimation is not None
-    until = next((i for i, operator in enumerate(operators) if operator.token_field is not None), None)
+    until = _last_of_tokens(operators)
     ratios = {}
     for d, catalog in enumerate(catalogs):
         pinned = estimation.pinned(catalog.dataset)
@@ -255,6 +256,13 @@ def _ratios(
             pinned = measured(catalog.dataset, tokens, size)
         ratios[catalog.dataset] = pinned or (1, 1)
     return ratios
+
+
+def _last_of_tokens(operators: Sequence[Operator]) -> int | None:
+    """The number of the operator behind which tokens are counted: the last that makes them of one record, or the first with any."""
+    first = next((i for i, operator in enumerate(operators) if operator.token_field is not None), None)
+    alone = itertools.takewhile(lambda operator: not operator.serial, operators)
+    return max((i for i, operator in enumerate(alone) if operator.token_column is not None), default=first)
 
 
 def _tokens(parcel: Parcel, operators: Sequence[Operator], policy: Policy, users: LoopThread) -> int:
