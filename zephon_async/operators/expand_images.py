@@ -45,6 +45,7 @@ class ExpandImages(Operator):
     """
 
     name = "expand_images"
+    releases_gil = True  # not for long, but a header is read sooner than its file is sent to another process
     keeps_columns = True
     gives_views = False
 
