@@ -12,7 +12,7 @@ from zephon_async.operators.map import Map
 from zephon_async.operators.map_batches import MapBatches
 from zephon_async.operators.pack_flat import PackFlat
 from zephon_async.operators.pack_sequences import PackSequences
-from zephon_async.operators.shuffle import Shuffle
+from zephon_async.operators.shuffle import Shuffle, window_order
 from zephon_async.operators.tokenize import Tokenize
 from zephon_async.operators.tokenize_chat import TokenizeChat
 from zephon_async.operators.tokenize_completion import TokenizeCompletion
@@ -44,4 +44,5 @@ __all__ = [
     "TokenizeCompletion",
     "fingerprint",
     "is_interrupt",
+    "window_order",
 ]
