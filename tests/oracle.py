@@ -12,7 +12,9 @@ The seed of a dataset is mix(seed, seed_of(name)).
 Epochs. The units of a dataset, sorted stably by mix(dataset seed, epoch, unit) when shuffling, else in catalog order, are laid
 end to end: N rows. Lane l of L owns part p = (l + epoch) % L, the rows [p*N//L, (p+1)*N//L) of that line. Position k*B + i of a
 unit of row blocks of B rows holds its row k*B + permutation(rows in block k, dataset seed, epoch, unit, k)[i] when shuffling,
-else row k*B + i.
+else row k*B + i. shuffle="blocks": likewise, but the line is that of row blocks, numbered through all units and sorted as units
+are. shuffle="rows": place p of the line holds row feistel(p, N, dataset seed, epoch) of the catalog order, and nothing else is
+permuted.
 
 Draw. A row of size s of dataset d has the real time (2*given + s) * a / (2*b): given is the size of all rows of d before it in
 this lane, over all epochs; a = 2**32 * num, b = weight * den, num/den the dataset's tokens per byte. Rows come in the order of
@@ -115,6 +117,21 @@ def permutation(n: int, *words: int) -> tuple[int, ...]:
     return tuple(sorted(range(n), key=lambda i: mix(*words, i)))
 
 
+def feistel(place: int, n: int, *words: int) -> int:
+    """What stands at a place of a permutation of the numbers below n: eight rounds on two halves of as few bits as hold n - 1,
+    again for as long as the result is n or more."""
+    half = 1
+    while 4**half < n:
+        half += 1
+    while True:
+        left, right = divmod(place, 2**half)
+        for number in range(8):
+            left, right = right, left ^ mix(*words, number, right) % 2**half
+        place = left * 2**half + right
+        if place < n:
+            return place
+
+
 def seed_of(name: str) -> int:
     """A 64-bit number for a name."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
@@ -173,16 +190,18 @@ class Wrap(Accumulator):
 
 
 class Window(Accumulator):
-    """Permute every n rows, the last short window too, keyed by seed, lane and the number of the window's first output."""
+    """Permute every n rows, the last short window too, keyed by seed, lane and the number of the window's first output; not the
+    rows themselves but runs of `together` of them."""
 
-    def __init__(self, n: int, seed: int, lane: int) -> None:
+    def __init__(self, n: int, seed: int, lane: int, together: int = 1) -> None:
         super().__init__(n)
-        self.seed, self.lane, self.given = seed, lane, 0
+        self.seed, self.lane, self.together, self.given = seed, lane, together, 0
 
     def flush(self) -> list[Row]:
         rows = super().flush()
         first, self.given = self.given, self.given + len(rows)
-        return [rows[i] for i in permutation(len(rows), self.seed, self.lane, first)]
+        runs = [rows[i : i + self.together] for i in range(0, len(rows), self.together)]
+        return [row for i in permutation(len(runs), self.seed, self.lane, first) for row in runs[i]]
 
 
 class Groups(Accumulator):
@@ -248,8 +267,8 @@ def wrap(n: int) -> Serial:
     return Serial(lambda lane: Wrap(n))
 
 
-def window(n: int, seed: int) -> Serial:
-    return Serial(lambda lane: Window(n, seed, lane))
+def window(n: int, seed: int, together: int = 1) -> Serial:
+    return Serial(lambda lane: Window(n, seed, lane, together))
 
 
 def mixture(n: int, buffer: int, weights: Sequence[int]) -> Serial:
@@ -318,7 +337,7 @@ class Oracle:
         *,
         seed: int,
         lanes: int = 1,
-        shuffle: bool = True,
+        shuffle: bool | Literal["units", "blocks", "rows"] = True,
         epochs: int | None = 1,
         on_exhausted: Rule = "repeat",
         max_repeats: int | None = None,
@@ -367,8 +386,16 @@ class Oracle:
     def owned(self, dataset: int, lane: int, epoch: int) -> list[tuple[int, int]]:
         """The lane's part of an epoch of a dataset: (unit, position in it), in order."""
         units = self.datasets[dataset].units
-        order = permutation(len(units), self.seeds[dataset], epoch) if self.shuffle else range(len(units))
-        line = [(unit, position) for unit in order for position in range(units[unit].length)]
+        words = self.seeds[dataset], epoch
+        as_stored = [(number, position) for number, unit in enumerate(units) for position in range(unit.length)]
+        if self.shuffle == "rows":
+            line = [as_stored[feistel(place, len(as_stored), *words)] for place in range(len(as_stored))]
+        else:
+            pieces = [[place for place in as_stored if place[0] == number] for number in range(len(units))]
+            if self.shuffle == "blocks":
+                pieces = [list(p) for _, p in groupby(as_stored, key=lambda place: (place[0], place[1] // units[place[0]].block))]
+            order = permutation(len(pieces), *words) if self.shuffle else range(len(pieces))
+            line = [place for number in order for place in pieces[number]]
         part = (lane + epoch) % self.lanes
         return line[part * len(line) // self.lanes : (part + 1) * len(line) // self.lanes]
 
@@ -383,7 +410,7 @@ class Oracle:
         """The row that has a position of a unit in an epoch."""
         length, rows, sizes = self.datasets[dataset].units[unit]
         block, row = position // rows, position
-        if self.shuffle:
+        if self.shuffle and self.shuffle != "rows":
             in_block = min(rows, length - block * rows)
             row = block * rows + permutation(in_block, self.seeds[dataset], epoch, unit, block)[position % rows]
         return Row(Origin(dataset, epoch, unit, row), sizes[row])

@@ -28,7 +28,7 @@ class Recipe:
     weights: dict[str, int]
     chain: tuple[Step, ...]
     seed: int = 0
-    shuffle: bool = True
+    shuffle: Any = True
     unit: str = "bytes"
     epochs: int | None = None
     on_exhausted: str = "repeat"
@@ -36,6 +36,7 @@ class Recipe:
     per_lane: int = 1
     rows: int = 2
     flush_every: int = 8192
+    sizes: dict[str, int] = field(default_factory=dict)  # of units and row blocks
     extra: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -44,7 +45,9 @@ class Recipe:
 
     def datasets(self) -> list[Dataset]:
         return [
-            Dataset.from_arrow(name, pa.table({"input_ids": pa.array(list(map(list, documents)), pa.list_(pa.int32()))}))
+            Dataset.from_arrow(
+                name, pa.table({"input_ids": pa.array(list(map(list, documents)), pa.list_(pa.int32()))})
+            ).with_sizes(**self.sizes)
             for name, documents in self.documents.items()
         ]
 
@@ -184,6 +187,7 @@ def _rest(state: list[Any]) -> list[dict[str, Any]]:
 ADD: dict[str, Callable[[Pipeline, int, bool, int], object]] = {
     "wrap": lambda p, n, packed, seed: p.pack_flat(n),
     "window": lambda p, n, packed, seed: p.shuffle(n, seed=seed),
+    "runs": lambda p, n, packed, seed: p.shuffle(3 * n, seed=seed, block_size=n),
     "odd": lambda p, n, packed, seed: p.filter(_odd),
     "fan": _add_fan,
     "groups": _add_groups,
@@ -221,6 +225,7 @@ def _oracle_mix(n: int, recipe: Recipe) -> oracle.Stage:
 ORACLE: dict[str, Callable[[int, Recipe], oracle.Stage]] = {
     "wrap": lambda n, recipe: oracle.wrap(n),
     "window": lambda n, recipe: oracle.window(n, recipe.seed),
+    "runs": lambda n, recipe: oracle.window(3 * n, recipe.seed, n),
     "odd": lambda n, recipe: _oracle_odd,
     "fan": lambda n, recipe: _oracle_fan,
     "groups": lambda n, recipe: oracle.Serial(lambda lane: _Groups(n)),
@@ -233,6 +238,8 @@ CHAINS: Sequence[tuple[Step, ...]] = (
     (("window", 3), ("wrap", 5)),
     (("fan", 2), ("wrap", 7), ("window", 4)),
     (("wrap", 6), ("odd", 0), ("window", 3)),
+    (("runs", 2), ("wrap", 6)),
+    (("wrap", 5), ("runs", 1), ("runs", 2)),
     (("window", 4), ("odd", 0), ("fan", 1), ("wrap", 9)),
     (("groups", 3), ("wrap", 8)),
     (("groups", 4), ("window", 3)),
@@ -259,7 +266,8 @@ def recipes(draw: st.DrawFn, endless: bool | None = None) -> Recipe:
         {name: draw(st.integers(1, 5)) for name in names},
         draw(st.sampled_from(CHAINS)),
         seed=draw(st.integers(0, 3)),
-        shuffle=draw(st.booleans()),
+        shuffle=draw(st.sampled_from((False, "units", "blocks", "rows"))),
+        sizes=draw(st.sampled_from(({}, {"unit_bytes": 160, "block_bytes": 40}))),
         unit=draw(st.sampled_from(("bytes", "samples"))),
         epochs=None if forever else draw(st.integers(1, 3)),
         on_exhausted=draw(st.sampled_from(("repeat", "stop", "drop_out"))),

@@ -159,9 +159,10 @@ class Builder:
         return self._add(PackSequences, max_length, **settings)
 
     @checks_call
-    def shuffle(self, buffer_size: int = 1024, seed: int | None = None) -> Self:
-        """Permute every window of `buffer_size` rows; the seed is the source's when not given. See `operators.Shuffle`."""
-        return self._add(Shuffle, buffer_size, seed=self._source.seed if seed is None else seed)
+    def shuffle(self, buffer_size: int = 1024, seed: int | None = None, **settings: Any) -> Self:
+        """Permute every window of `buffer_size` rows, in runs of `block_size=` rows; the seed is the source's when not given. See
+        `operators.Shuffle`."""
+        return self._add(Shuffle, buffer_size, seed=self._source.seed if seed is None else seed, **settings)
 
     @checks_call
     def accumulate(

@@ -31,6 +31,7 @@ _ELSEWHERE = {
 _SAME = {
     **dict.fromkeys(("column", "text_column", "text_field", "text_key"), "field"),
     **dict.fromkeys(("max_len", "seq_len", "seq_length", "sequence_length", "block_size"), "max_length"),
+    **dict.fromkeys(("shuffle_shards", "shuffle_within_shard", "shuffle_block_size"), "shuffle"),
     "label": "return_labels",
     "max_buffer_size": "buffer_tokens",
     "mixture": "target",

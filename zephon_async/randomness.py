@@ -14,6 +14,7 @@ _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _FIRST = 0xBF58476D1CE4E5B9
 _SECOND = 0x94D049BB133111EB
+_ROUNDS = 8
 
 
 def mix(*words: int) -> int:
@@ -36,6 +37,25 @@ def mix_each(*words: int, last: npt.NDArray[np.integer]) -> npt.NDArray[np.uint6
 def permutation(n: int, *words: int) -> npt.NDArray[np.int64]:
     """A permutation of range(n), int64[n], that depends on `words` alone: a stable sort by `mix(*words, i)`."""
     return np.argsort(mix_each(*words, last=np.arange(n)), kind="stable")
+
+
+def permuted(places: npt.NDArray[np.int64], n: int, *words: int) -> npt.NDArray[np.int64]:
+    """What stands at `places` (each below n) of a permutation of range(n) that is too long to be made: int64, their shape.
+
+    A Feistel network on the least even number of bits that n needs; what it puts at n or above is put again, at most four times
+    on average. Black, Rogaway, "Ciphers with arbitrary finite domains" (2002); eight rounds, since halves may be of few bits.
+    """
+    half = np.uint64(max(1, (int(n - 1).bit_length() + 1) // 2))
+    low = np.uint64((1 << int(half)) - 1)
+    found = places.astype(np.uint64)
+    left = np.arange(len(found))  # those without a place below n
+    while len(left):
+        a, b = found[left] >> half, found[left] & low
+        for number in range(_ROUNDS):
+            a, b = b, a ^ (mix_each(*words, number, last=b) & low)
+        found[left] = (a << half) | b
+        left = left[found[left] >= np.uint64(n)]
+    return found.astype(np.int64)
 
 
 def seed_of(name: str) -> int:

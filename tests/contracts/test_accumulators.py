@@ -77,7 +77,7 @@ OPERATORS: dict[str, st.SearchStrategy[Operator]] = {
     "pack_sequences": st.builds(
         PackSequences, st.integers(1, 9), columns=st.sampled_from([None, ["text"], ["images"], []]), **packing
     ),
-    "shuffle": st.builds(Shuffle, st.integers(1, 7), seed=st.integers(0, 3)),
+    "shuffle": st.builds(lambda n, block, seed: Shuffle(n * block, seed=seed, block_size=block), *[st.integers(1, 5)] * 3),
     "map_batches": st.integers(1, 7).map(
         lambda rows: MapBatches(beside_the_first, rows=rows, schema={"text": pa.large_string(), "first": pa.large_string()})
     ),

@@ -1,7 +1,7 @@
 """What is fetched of remote units: once however many ask, as far ahead as there is room, held until nobody reads it any more."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -108,10 +108,11 @@ def made(
     owners: int = 1,
     streams: int = 1,
     coming: int = 100_000,
+    apart: Collection[int] = (),
 ) -> Fetcher:
     reader: Any = Reader(elsewhere, measure)
     access: Any = elsewhere
-    return Fetcher(reader, access, at_once, lambda d, epoch, unit: owners, streams, memory, coming, Spill(spill))
+    return Fetcher(reader, access, at_once, lambda d, epoch, unit: owners, streams, memory, coming, Spill(spill), apart)
 
 
 async def turns() -> None:
@@ -438,6 +439,20 @@ def test_only_what_was_dropped_is_fetched_twice() -> None:
         await read(fetcher, 0, range(4, 8))
         await read(fetcher, 0, range(4))
         assert fetcher.fetched_twice == 8  # each row block by itself, as it was asked for
+        fetcher.close()
+
+    run(test)
+
+
+def test_of_row_blocks_that_are_not_read_unit_by_unit_each_is_fetched_and_left_alone() -> None:
+    async def test() -> None:
+        elsewhere = Elsewhere()
+        fetcher = made(elsewhere, apart=[0])
+        for block in (5, 2):
+            await read(fetcher, 1, range(block, block + 1))
+        assert elsewhere.asked == [(1300, 100), (1000, 100)]
+        fetcher.leave(0, 0, 1, 5, 0, last=True)
+        assert fetcher.held_bytes == 100
         fetcher.close()
 
     run(test)

@@ -26,9 +26,9 @@ def documents(rows: int = 2000, uneven: int = 1) -> Dataset:
     return Dataset.from_arrow("d", table).with_sizes(block_bytes=32 << 10, unit_bytes=256 << 10)
 
 
-def windowed(budget: int | str, uneven: int = 1, **options: Any) -> Pipeline:
+def windowed(budget: int | str, uneven: int = 1, shuffle: Any = True, **options: Any) -> Pipeline:
     settings = {"lanes": 4, "chunk_rows": 32, "workers": 3, "memory_budget": budget, **options}
-    return Pipeline(source(documents(uneven=uneven), epochs=None, shuffle=True)).options(**settings).shuffle(64, seed=1).batch(4)
+    return Pipeline(source(documents(uneven=uneven), epochs=None, shuffle=shuffle)).options(**settings).shuffle(64, seed=1).batch(4)
 
 
 def needed(pipeline: Pipeline) -> int:
@@ -89,10 +89,13 @@ def test_a_block_that_data_begins_again_in_is_not_left(monkeypatch: pytest.Monke
     chunk_rows=st.sampled_from((1, 32)),
     prefetch=st.sampled_from((1, 50)),
     runner=st.sampled_from(("threads", "inline")),
+    shuffle=st.sampled_from(("units", "blocks", "rows")),
 )
-def test_bytes_held_stay_under_it_while_a_consumer_is_slow(extra: float, chunk_rows: int, prefetch: int, runner: str) -> None:
+def test_bytes_held_stay_under_it_while_a_consumer_is_slow(
+    extra: float, chunk_rows: int, prefetch: int, runner: str, shuffle: str
+) -> None:
     budget = int(needed(windowed("1KB", chunk_rows=chunk_rows)) * extra)
-    with windowed(budget, chunk_rows=chunk_rows, prefetch=prefetch, runner=runner) as pipeline:
+    with windowed(budget, chunk_rows=chunk_rows, prefetch=prefetch, runner=runner, shuffle=shuffle) as pipeline:
         iterator = iter(pipeline)
         next(iterator)
         with held_by_the_loop(pipeline) as seen:

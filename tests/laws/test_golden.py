@@ -171,8 +171,18 @@ def as_it_lies(made: dict[str, Dataset]) -> Pipeline:
     return source(made, {"web": 1, "chat": 1}, unit="samples", shuffle=False, epochs=None).options(lanes=5).batch(3)
 
 
+def from_a_hat(made: dict[str, Dataset]) -> Pipeline:
+    pipeline = source(made, {"web": 1, "chat": 2}, shuffle="rows", seed=3, unit="bytes", epochs=2).options(lanes=3)
+    return pipeline.shuffle(8, block_size=2).batch(4)
+
+
+def by_blocks(made: dict[str, Dataset]) -> Pipeline:
+    small = {"raw": made["raw"].with_sizes(unit_bytes=2000, block_bytes=500)}
+    return source(small, {"raw": 1}, shuffle="blocks", seed=3, unit="samples", epochs=None).options(lanes=2).batch(3)
+
+
 RECIPES: dict[str, Callable[[dict[str, Dataset]], Pipeline]] = {
-    each.__name__: each for each in (pretraining, pinned, by_bytes, by_samples, groups, as_it_lies)
+    each.__name__: each for each in (pretraining, pinned, by_bytes, by_samples, groups, as_it_lies, from_a_hat, by_blocks)
 }
 
 

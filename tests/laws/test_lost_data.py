@@ -27,7 +27,7 @@ class FailingPlan(DatasetPlan):
 
     fuse: Fuse
 
-    def parts(self, lane: int, epoch: int) -> Sequence[Part]:  # type: ignore[override]
+    def parts(self, lane: int, epoch: int) -> Sequence[Part]:
         self.fuse.blow(epoch)
         return super().parts(lane, epoch)
 

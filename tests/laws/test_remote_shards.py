@@ -87,15 +87,16 @@ def recipes(draw: st.DrawFn) -> Make:
     epochs, window = draw(st.integers(1, 2)), draw(st.integers(1, 9))
     columns = draw(st.sampled_from((["text"], ["n", "text"])))
     chosen = draw(kinds())
+    by_rows = chosen.counted and "parquet" not in chosen.shards
+    shuffle: Any = draw(st.sampled_from(("units", "blocks", "rows") if by_rows else ("units", "blocks")))
 
     def at(root: str, **options: Any) -> Callable[[int, int, dict[str, Any]], Pipeline]:
         def make(ranks: int, rank: int, more: dict[str, Any]) -> Pipeline:
             datasets = [
                 Dataset.from_path(name, f"{root}/{name}", unit_bytes=900, block_bytes=300) for name in sorted(chosen.shards)
             ]
-            source = StaticMixtureWorkSource(
-                datasets, {name: weight + n for n, name in enumerate(chosen.shards)}, seed=seed, epochs=epochs, unit="bytes"
-            )
+            weights = {name: weight + n for n, name in enumerate(chosen.shards)}
+            source = StaticMixtureWorkSource(datasets, weights, seed=seed, epochs=epochs, unit="bytes", shuffle=shuffle)
             pipeline = Pipeline(source).options(lanes=lanes, dp_size=ranks, dp_rank=rank, **{"workers": 2, **options, **more})
             return pipeline.map_batches(lambda batch: batch.select(columns), rows=4).shuffle(window, seed=1).batch(2)
 

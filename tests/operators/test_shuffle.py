@@ -28,11 +28,13 @@ def numbered(n: int) -> Records:
     return Records(pa.RecordBatch.from_pydict(columns), Origins(origins))
 
 
-def oracle(rows: list[Any], size: int, seed: int, lane: int) -> list[Any]:
+def oracle(rows: list[Any], size: int, seed: int, lane: int, block: int) -> list[Any]:
     out: list[Any] = []
     for start in range(0, len(rows), size):
-        window = rows[start : start + size]
-        out += [row for _, row in sorted(enumerate(window), key=lambda pair: mix(seed, lane, start, pair[0]))]
+        stop = min(start + size, len(rows))
+        runs = [rows[at : min(at + block, stop)] for at in range(start, stop, block)]
+        order = sorted(range(len(runs)), key=lambda number: mix(seed, lane, start, number))
+        out += [row for number in order for row in runs[number]]
     return out
 
 
@@ -43,11 +45,11 @@ def shuffled(operator: Shuffle, records: Records, lane: int, parcel: int) -> Rec
     return Records.concat([records for records in out if records is not None])
 
 
-@given(st.integers(1, 60), st.integers(1, 20), st.integers(0, 5), st.integers(0, 3), st.integers(1, 70))
-def test_each_window_is_permuted_by_its_first_output(n: int, size: int, seed: int, lane: int, parcel: int) -> None:
-    records = numbered(n)
-    out = shuffled(Shuffle(size, seed=seed), records, lane, parcel)
-    assert out.columns.to_pylist() == oracle(records.columns.to_pylist(), size, seed, lane)
+@given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 4), st.integers(0, 5), st.integers(0, 3), st.integers(1, 70))
+def test_each_window_is_permuted_by_its_first_output(n: int, blocks: int, block: int, seed: int, lane: int, parcel: int) -> None:
+    records, size = numbered(n), blocks * block
+    out = shuffled(Shuffle(size, seed=seed, block_size=block), records, lane, parcel)
+    assert out.columns.to_pylist() == oracle(records.columns.to_pylist(), size, seed, lane, block)
     assert out.origins.segments["row"].tolist() == out.columns.column("number").to_pylist()
     assert out.columns.schema.equals(records.columns.schema, check_metadata=True)
 
@@ -87,7 +89,7 @@ def test_the_last_short_window_is_permuted_too() -> None:
 def test_what_it_holds_and_is_made_of() -> None:
     operator = Shuffle(8, seed=5)
     assert (operator.holds_rows(), operator.holds_bytes(10)) == (8, 80)
-    assert operator.settings() == {"buffer_size": 8, "seed": 5}
+    assert operator.settings() == {"buffer_size": 8, "seed": 5, "block_size": 1}
     assert (operator.stateless, operator.serial, operator.needs_flush) == (False, True, False)
 
 
@@ -99,4 +101,30 @@ def test_refusals(size: Any, seed: Any) -> None:
 
 def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
     settings = Shuffle(np.int64(8), seed=np.uint8(5)).settings()  # type: ignore[arg-type]
-    assert (settings, set(map(type, settings.values()))) == ({"buffer_size": 8, "seed": 5}, {int})
+    assert (settings, set(map(type, settings.values()))) == ({"buffer_size": 8, "seed": 5, "block_size": 1}, {int})
+
+
+def test_rows_of_a_block_stay_together() -> None:
+    out = shuffled(Shuffle(12, seed=1, block_size=3), numbered(24), 0, 5).columns.column("number").to_pylist()
+    blocks = [out[at : at + 3] for at in range(0, 24, 3)]
+    assert sorted(blocks) == [[n, n + 1, n + 2] for n in range(0, 24, 3)]
+    assert blocks != sorted(blocks)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"block_size": 3}, "block_size=3 does not divide buffer_size=8"),
+        ({"block_size": 16}, "block_size=16 does not divide buffer_size=8"),
+        ({"block_size": 0}, "block_size is 0: it must be a whole number of at least 1"),
+        ({"algorithm": "reservoir"}, "algorithm is 'reservoir': it must be one of 'window', 'streaming'"),
+    ],
+)
+def test_refusals_of_what_is_moved(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        Shuffle(8, seed=1, **settings)
+
+
+@pytest.mark.parametrize("algorithm", ["window", "streaming", "block", "block_warmup"])
+def test_the_reference_librarys_names_are_windows(algorithm: str) -> None:
+    assert Shuffle(8, seed=1, algorithm=algorithm).settings() == Shuffle(8, seed=1).settings()

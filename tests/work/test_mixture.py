@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from zephon_async import Dataset, MixtureSpec, RecipeError, StaticMixtureWorkSource, TokenEstimation
+from zephon_async import Dataset, MixtureSpec, Pipeline, RecipeError, StaticMixtureWorkSource, TokenEstimation
 from zephon_async.work import WorkSource
 
 ONE = Dataset.from_dict("one", {"text": ["a"]})
@@ -53,7 +55,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"seed": True}, "seed is True"),
     ({"seed": "3"}, "seed is '3'"),
     ({"seed": 1 << 64}, "it must be a whole number of at most 64 bits"),
-    ({"shuffle": 1}, "shuffle is 1"),
+    ({"shuffle": 1}, "shuffle is 1: it must be one of 'units', 'blocks', 'rows'"),
+    ({"shuffle": "True"}, "shuffle is 'True'"),
+    ({"shuffle_block_size": 64}, "StaticMixtureWorkSource() knows no 'shuffle_block_size'; did you mean 'shuffle'?"),
+    ({"shuffle_within_shard": True}, "did you mean 'shuffle'?"),
     ({"token_estimation": 0.25}, "give a TokenEstimation, such as TokenEstimation(0.25)"),
     ({"token_estimation": TokenEstimation}, "give a TokenEstimation, such as TokenEstimation(0.25)"),
     ({"token_estimation": TokenEstimation({"oen": 1})}, "pins 'oen', which is no dataset of the mixture; did you mean 'one'?"),
@@ -102,3 +107,19 @@ def test_specs_that_cannot_be_meant() -> None:
     assert said(MixtureSpec) == "MixtureSpec() needs weights="
     assert "give a dict" in said(MixtureSpec, [("one", 1)])
     assert said(MixtureSpec, {"a": 0, "b": 0}) == "all weights of the mixture are 0 (a, b): at least one must be above 0"
+
+
+def test_units_are_permuted_where_nothing_is_said() -> None:
+    assert [made(**each).settings()["shuffle"] for each in ({}, {"shuffle": True}, {"shuffle": "rows"}, {"shuffle": False})] == [
+        "units",
+        "units",
+        "rows",
+        False,
+    ]
+
+
+def test_rows_of_row_groups_are_refused_at_the_start(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": [1, 2]}), tmp_path / "a.parquet")
+    parquet = Dataset.from_path("a", tmp_path / "a.parquet")
+    pipeline = Pipeline(StaticMixtureWorkSource([parquet], {"a": 1}, shuffle="rows")).batch(1)
+    assert "of dataset 'a' parquet as it is stored is read in order" in said(pipeline.explain)

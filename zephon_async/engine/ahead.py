@@ -6,6 +6,7 @@ them are fetched further ahead still. The plan is known, so what is read ahead i
 Threads: everything belongs to the engine's loop.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from zephon_async.io import READS_AHEAD, Blocks
@@ -24,11 +25,12 @@ class Standing(NamedTuple):
 
 
 class Ahead:
-    """What one lane reads next. most: row blocks of a dataset that are read ahead; streams: lanes times datasets."""
+    """What one lane reads next. most: row blocks of a dataset that are read ahead; streams: lanes times datasets; returns: whether
+    the lane comes back to row blocks of a dataset, in the same epoch, when it has left them."""
 
-    def __init__(self, lane: int, blocks: Blocks, most: int, streams: int) -> None:
+    def __init__(self, lane: int, blocks: Blocks, most: int, streams: int, returns: Sequence[bool]) -> None:
         self.standing: dict[int, Standing] = {}
-        self._lane, self._blocks, self._most = lane, blocks, most
+        self._lane, self._blocks, self._most, self._returns = lane, blocks, most, returns
         self._room_bytes = blocks.budget_bytes // (2 * streams)  # of row blocks read before they are needed
         self._largest: dict[int, int] = {}  # of the row blocks of each dataset lately, in bytes
         self._unread: dict[int, int] = {}  # parts of each dataset until more of it is to be read
@@ -43,7 +45,7 @@ class Ahead:
     def stand(self, draw: Draw, d: int, now: Standing, later: Need) -> None:
         """A dataset stands in another row block, or in the same of another epoch."""
         before = self.standing.get(d)
-        if before is not None and before[:2] != now[:2]:  # data of one row block begins again in it
+        if before is not None and before[:2] != now[:2] and not self._returns[d]:  # data of one row block begins again in it
             self._blocks.leave(d, before.unit, before.block)
             if (fetcher := self._blocks.fetches(d)) is not None:
                 last = (before.unit, before.epoch) != (now.unit, now.epoch)
@@ -72,4 +74,4 @@ class Ahead:
 
 def _places(draw: Draw, d: int, ahead: int) -> list[tuple[int, int]]:
     """The units and row blocks of the parts that come."""
-    return [(part.unit, part.block) for part in draw.coming(d, ahead)]
+    return list(dict.fromkeys((part.unit, part.block) for part in draw.coming(d, ahead)))  # single rows may be of one row block

@@ -318,6 +318,7 @@ class Engine:
             budget.fetched_bytes,
             budget.coming_bytes,
             Spill(),
+            {d for d, dataset in enumerate(self._plan.datasets) if not dataset.in_units},
         )
 
     async def _read(self, call: Callable[[], tuple[dict[int, Block], float]], need: Need) -> tuple[dict[int, Block], float]:

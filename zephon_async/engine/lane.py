@@ -94,7 +94,8 @@ class Lane:
         self.progress: Callable[[], None] = lambda: None
         self._most_in_flight = shared.runner.workers + 1
         streams = len(shared.run.topology.owned) * len(shared.plan.datasets)
-        self._ahead = Ahead(number, shared.blocks, shared.options.read_ahead, streams)
+        returns = [dataset.by_rows for dataset in shared.plan.datasets]
+        self._ahead = Ahead(number, shared.blocks, shared.options.read_ahead, streams, returns)
         self._ahead_rows = shared.budget.need.ahead_rows
 
     async def work(self) -> None:

@@ -11,7 +11,7 @@ from zephon_async.io.at_hand import Checked, Problem, check
 from zephon_async.io.blocks import READS_AHEAD, Blocks
 from zephon_async.io.build_index import build_index
 from zephon_async.io.cache_folder import CACHE, WRITING
-from zephon_async.io.catalog import FROM_START, UNIT, Catalog, Shard, block_counts
+from zephon_async.io.catalog import ANYWHERE, FROM_START, UNIT, WHOLE, Catalog, Shard, block_counts
 from zephon_async.io.copies import copied
 from zephon_async.io.dataset import Dataset
 from zephon_async.io.fetcher import Fetcher
@@ -23,10 +23,12 @@ from zephon_async.io.spill import Spill
 from zephon_async.io.storage_options import StorageOptions
 
 __all__ = [
+    "ANYWHERE",
     "CACHE",
     "FROM_START",
     "READS_AHEAD",
     "UNIT",
+    "WHOLE",
     "WRITING",
     "Access",
     "Blocks",

@@ -1,9 +1,10 @@
 """What a run has fetched of remote shards and not decoded yet.
 
-An *extent* is what is fetched as one: of units measured in rows all that the needed columns have in the unit, else a run of row
-blocks. It is fetched when a decoder asks for a row block of it, or ahead, for it is known what a lane reads next. It is held in
-memory as far as there is room, else on the disk, until the lanes that read of its unit in this epoch have all left it; where the
-disk has no room either, the least recently used is dropped and fetched again, which is counted.
+An *extent* is what is fetched as one: of units measured in rows all that the needed columns have in the unit, else, and where row
+blocks are not read unit by unit, a run of row blocks. It is fetched when a decoder asks for a row block of it, or ahead, for it is
+known what a lane reads next. It is held in memory as far as there is room, else on the disk, until the lanes that read of its unit
+in this epoch have all left it; where the disk has no room either, the least recently used is dropped and fetched again, which is
+counted.
 
 Threads: everything belongs to the engine's loop but what workers call: `Held.read`, `view`, `tail` and `keep`, and `Extent.spill`.
 A lock of each extent keeps its bytes where they are while they are read.
@@ -12,7 +13,7 @@ A lock of each extent keeps its bytes where they are while they are read.
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
@@ -43,16 +44,16 @@ class Submit(Protocol):
 class _Shape(NamedTuple):
     """What extents of a dataset are like: of whole units or of row blocks, of how many, and of how many bytes, about."""
 
-    in_rows: bool
+    in_units: bool
     blocks: int
     nbytes: int
 
     @classmethod
-    def of(cls, catalog: Catalog, most_bytes: int) -> "_Shape":
+    def of(cls, catalog: Catalog, most_bytes: int, apart: bool) -> "_Shape":
         units = max(len(catalog.units), 1)
         blocks = max(1, int((-(-catalog.units["length"] // catalog.units["block"])).sum()) // units)
         nbytes = max(1, catalog.bytes // units)
-        if catalog.measure == "rows":
+        if catalog.measure == "rows" and not apart:
             return cls(True, blocks, nbytes)
         block = max(1, nbytes // blocks)
         blocks = max(1, min(blocks, min(_MOST_EXTENT, most_bytes) // block))
@@ -146,7 +147,7 @@ class Fetcher:
 
     submit: runs what waits for the disk, and asks a decoder for its ranges. owners: how many lanes of this rank read of a (dataset,
     epoch, unit). streams: lanes times datasets. memory_bytes: of extents that are held. coming_bytes: that are on their way at
-    once, until they are held in memory or lie in the spill.
+    once, until they are held in memory or lie in the spill. apart: datasets whose row blocks are not read unit by unit.
     """
 
     def __init__(
@@ -159,11 +160,13 @@ class Fetcher:
         memory_bytes: int,
         coming_bytes: int,
         spill: Spill,
+        apart: Collection[int] = (),
     ) -> None:
         self._reader, self._access, self._submit, self._owners = reader, access, submit, owners
         self._streams, self._memory_bytes, self._spill = streams, memory_bytes, spill
         self._held: OrderedDict[Key, Held] = OrderedDict()  # the least recently used first
-        self._shapes = [_Shape.of(dataset.catalog(lenient=True), memory_bytes // (2 * streams)) for dataset in reader.datasets]
+        most = memory_bytes // (2 * streams)
+        self._shapes = [_Shape.of(of.catalog(lenient=True), most, d in apart) for d, of in enumerate(reader.datasets)]
         self._usual = [shape.nbytes for shape in self._shapes]  # bytes of an extent of each dataset, lately
         self._lost: set[tuple[int, int, int]] = set()  # (dataset, unit, row block) of what was dropped
         self._coming = Gate(_ANY_NUMBER, _ANY_NUMBER, coming_bytes)
@@ -202,12 +205,12 @@ class Fetcher:
 
         Gives in how many row blocks it should be asked again.
         """
-        room, (in_rows, step, _) = self._extents_ahead(d), self._shapes[d]
+        room, (in_units, step, _) = self._extents_ahead(d), self._shapes[d]
         there: set[Extent] = set()
         runs: list[tuple[int, range]] = []
         before = -1
         for unit, block in places:
-            if (in_rows and unit == before) or self._unknown(d, unit):
+            if (in_units and unit == before) or self._unknown(d, unit):
                 continue
             before, held = unit, self._held.get((d, unit))
             if held is not None and (extent := held.covering(range(block, block + 1))) is not None:
@@ -217,7 +220,7 @@ class Fetcher:
             else:
                 runs.append((unit, range(block, block + 1)))
         more = len(places) == self.parts_ahead(d)  # what comes behind may belong to the last run
-        if more and not in_rows and len(there) + len(runs) > 1 and runs and len(runs[-1][1]) < step:
+        if more and not in_units and len(there) + len(runs) > 1 and runs and len(runs[-1][1]) < step:
             runs.pop()
         for unit, blocks in runs[: max(0, room - len(there))]:
             self._extent(self._of(d, unit), d, unit, blocks, need)
@@ -227,7 +230,7 @@ class Fetcher:
         """A lane has taken all that it takes of a row block; `last`: of the unit as well, in this epoch."""
         if (held := self._held.get((d, unit))) is None:
             return
-        if not self._shapes[d].in_rows:
+        if not self._shapes[d].in_units:
             for extent in held.extents:
                 extent.over = extent.over or extent.blocks[-1] == block
         elif last:
@@ -262,7 +265,7 @@ class Fetcher:
         if (there := held.covering(blocks)) is not None:
             there.over = False
             return there
-        if self._shapes[d].in_rows:
+        if self._shapes[d].in_units:
             blocks = range(_blocks(self._reader.datasets[d].catalog(lenient=True).units[unit]))
         extent = Extent(blocks, self._spill)
         held.extents = (*held.extents, extent)
@@ -278,7 +281,7 @@ class Fetcher:
             ranges = joined(await self._submit(partial(self._ranges, d, unit, extent.blocks), need))
             async with asyncio.TaskGroup() as tasks:
                 for begin, end in ranges:
-                    tasks.create_task(self._piece(held, extent, begin, end, need, on_grid=not self._shapes[d].in_rows))
+                    tasks.create_task(self._piece(held, extent, begin, end, need, on_grid=not self._shapes[d].in_units))
         except BaseException as error:
             extent.fetched = None
             self._drop(held, [extent])  # whoever asks next tries again

@@ -18,7 +18,7 @@ from zephon_async.operators.pack_flat import PackFlat
 from zephon_async.operators.pack_sequences import PackSequences
 from zephon_async.operators.patch_grid import PatchGrid
 from zephon_async.operators.refer import Refer
-from zephon_async.operators.shuffle import Shuffle
+from zephon_async.operators.shuffle import Shuffle, window_order
 from zephon_async.operators.tokenize import Tokenize
 from zephon_async.operators.tokenize_chat import TokenizeChat
 from zephon_async.operators.tokenize_completion import TokenizeCompletion
@@ -56,4 +56,5 @@ __all__ = [
     "TokenizeCompletion",
     "fingerprint",
     "is_interrupt",
+    "window_order",
 ]

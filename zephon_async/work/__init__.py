@@ -4,17 +4,20 @@ from zephon_async.work.base import Plan, Unit, WorkSource
 from zephon_async.work.estimation import TokenEstimation, measured
 from zephon_async.work.mixture import MixtureSpec, StaticMixtureWorkSource, target_of
 from zephon_async.work.plan import DatasetPlan, LaneStream, sample_blocks
+from zephon_async.work.simulate import ShuffleQuality, simulate
 
 __all__ = [
     "DatasetPlan",
     "LaneStream",
     "MixtureSpec",
     "Plan",
+    "ShuffleQuality",
     "StaticMixtureWorkSource",
     "TokenEstimation",
     "Unit",
     "WorkSource",
     "measured",
     "sample_blocks",
+    "simulate",
     "target_of",
 ]

@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, get_args
+from typing import Any, Literal, cast, get_args
 
-from zephon_async.checks import checks_call, flag, nearest, one_of, whole, whole_or_none
+from zephon_async.checks import checks_call, nearest, one_of, whole, whole_or_none
 from zephon_async.errors import RecipeError
 from zephon_async.io import Catalog, Dataset
 from zephon_async.lanes import OnExhausted, Rule
 from zephon_async.work.base import Plan, Unit, WorkSource
 from zephon_async.work.estimation import TokenEstimation
-from zephon_async.work.plan import DatasetPlan
+from zephon_async.work.plan import DatasetPlan, Pieces
 
 TOTAL = 1 << 32
 
@@ -61,7 +61,11 @@ class StaticMixtureWorkSource:
     token_estimation: how tokens per byte are found where weights are ratios of tokens.
     unit: what the weights are ratios of: "tokens", "bytes" or "samples". None: tokens where an estimation is given, else samples.
     seed: every dataset gets an order of its own from it.
-    shuffle: permute units, and rows inside row blocks; False: catalog order.
+    shuffle: what is permuted over an epoch. "units" (or True): units, and rows inside row blocks, which reads everything once in
+        long pieces. "blocks": row blocks instead of units (of formats that are read in order still units), and the rows in them;
+        it takes some 40 bytes of memory a row block. "rows": all rows, as if drawn from a hat; a row costs a tenth of a millisecond
+        or two of one core, and the decoding of its row block where that is not in memory: for data that fits there, or has small
+        ones (`Dataset.with_sizes(block_bytes=)`). False: catalog order. `work.simulate` tells what comes of each.
     epochs: passes over the data; None never ends.
     on_exhausted: what happens when a dataset has given its epochs: "repeat" begins it again until the longest is through, "stop"
         ends all, "drop_out" lets the others go on.
@@ -78,7 +82,7 @@ class StaticMixtureWorkSource:
         token_estimation: TokenEstimation | None = None,
         unit: Unit | None = None,
         seed: int = 0,
-        shuffle: bool = True,
+        shuffle: Pieces | bool = "units",
         epochs: int | None = 1,
         on_exhausted: OnExhausted = "repeat",
         max_repeats: int | None = None,
@@ -103,7 +107,7 @@ class StaticMixtureWorkSource:
         if self.unit == "tokens" and token_estimation is None:
             token_estimation = TokenEstimation()
         self.token_estimation = token_estimation if self.unit == "tokens" else None
-        self.seed, self.shuffle = whole("seed", seed, instead=", so that the run can be repeated"), flag("shuffle", shuffle)
+        self.seed, self.shuffle = whole("seed", seed, instead=", so that the run can be repeated"), _pieces(shuffle)
         self.epochs, self.on_exhausted, self.max_repeats = epochs, on_exhausted, max_repeats
 
     @property
@@ -167,6 +171,13 @@ def target_of(source: WorkSource, target: MixtureSpec | Mapping[str, float | int
             "the source's mixture"
         )
     return exact
+
+
+def _pieces(shuffle: Any) -> Pieces | Literal[False]:
+    if isinstance(shuffle, bool):
+        return "units" if shuffle else False
+    one_of("shuffle", shuffle, get_args(Pieces))
+    return cast(Pieces, shuffle)
 
 
 def _datasets(given: Any) -> list[Dataset]:
