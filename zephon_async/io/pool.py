@@ -87,6 +87,7 @@ class Pool:
             nearest = max(standing, key=lambda n: self._idle[n][1].at, default=None)
             point = max((each for each in self._points.get(key, ()) if each.at <= block), key=lambda each: each.at, default=None)
             if point is not None and (nearest is None or self._idle[nearest][1].at < point.at):
+                self._points.move_to_end(key)
                 return point.copy()
             if nearest is None:
                 return None
