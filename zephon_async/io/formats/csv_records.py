@@ -34,7 +34,7 @@ _QUOTE, _LF, _CR = b'"\n\r'
 _START, _INSIDE, _CLOSED, _BARE = range(4)  # where a piece ends: before a value, inside quotes, behind them, in a bare value
 _MOST_BYTES = (1 << 31) - 2  # of one block of pyarrow's reader
 _PIECES = 8  # of a block: pyarrow's reader is twice as slow in the first one that it is given
-_ODD = 40  # bytes of a number in a list
+_ODD = 52  # bytes of a number in a list
 _Places = npt.NDArray[np.int64]
 
 
