@@ -77,7 +77,13 @@ def test_tensors_inside_of_what_collate_gives_are_moved_too() -> None:
 
     def nested(made: dict[str, Any]) -> dict[str, Any]:
         tokens = made["input_ids"]
-        return {"list": [tokens, "x"], "tuple": (tokens,), "dict": {"a": {"b": tokens}}, "pair": Pair(tokens, "y"), "ids": made["ids"]}
+        return {
+            "list": [tokens, "x"],
+            "tuple": (tokens,),
+            "dict": {"a": {"b": tokens}},
+            "pair": Pair(tokens, "y"),
+            "ids": made["ids"],
+        }
 
     made = packed(E01, 8).to_training(device="meta", collate=nested)
     moved = [made["list"][0], *made["tuple"], made["dict"]["a"]["b"], made["pair"].tokens]

@@ -282,7 +282,7 @@ def test_what_a_decompressor_of_xz_holds() -> None:
     sized = bytearray(plain)
     sized[13:14] = b"\xc0\x85\x01\x01"  # with both lengths said
     assert head(bytes(sized)) == 256 << 10
-    assert [head(lzma.compress(b"")), head(b""), head(sized[:16]), head(b"\xff" * 80)] == [0, 0, 0, 0]
+    assert [head(lzma.compress(b"")), head(b""), head(bytes(sized[:16])), head(b"\xff" * 80)] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("way", [".zst", ".xz"])
@@ -342,7 +342,7 @@ def test_a_shard_that_stands_open_is_read_on_from_the_source_that_is_given(tmp_p
             read[of] += length
             return sources[of].read(offset, length)
 
-        return SimpleNamespace(where=sources[of].where, name=sources[of].name, size=sources[of].size, read=noted)
+        return SimpleNamespace(where=sources[of].where, name=sources[of].name, size=sources[of].size, remote=False, read=noted)
 
     reader.read_several(0, 0, range(1), counting(0))
     before = read[0]

@@ -200,7 +200,7 @@ class _Input:
 
     def turn_to(self, source: Source) -> None:
         self._source = source
-        self._step = _TAKEN_FAR if hasattr(source, "tail") else _TAKEN
+        self._step = _TAKEN_FAR if source.remote else _TAKEN
 
     @property
     def nbytes(self) -> int:

@@ -33,7 +33,7 @@ def _open(source: Source, file: SourceFile | None = None) -> pq.ParquetFile:
 
 def _footer(source: Any) -> pq.FileMetaData | None:
     """The footer of a shard that is fetched, of which no more is remembered than that; None: pyarrow reads it."""
-    if not hasattr(source, "tail"):
+    if not source.remote:
         return None
     tail = source.tail(_TAIL)
     if tail[-4:] != _MAGIC:
