@@ -191,6 +191,19 @@ def test_expanding() -> None:
         assert [row["name"] for row, _, _ in out] == ["x", "x"]
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.list_view, pa.large_list_view, lambda of: pa.list_(of, 4)], ids=["view", "large view", "fixed"]
+)
+def test_cut_conversations_are_plain_lists(kind: Any) -> None:
+    chat, others = said("a", "b", "c", "d"), {"n": [1, 2]}
+    of = pa.struct([("role", pa.string()), ("content", pa.string())])
+    records = made({"messages": pa.array([said("d", "c", "b", "a"), chat], kind(of)), **others})
+    out = ExpandChat().apply(records.slice(1, 2), Counter()).columns
+    assert out.to_pylist() == [{"messages": said("a", "b"), "n": 2}, {"messages": chat, "n": 2}]
+    assert out.schema == ExpandChat().output(records.columns.schema)
+    assert one(records.slice(1, 2))[0].count(END) == 4
+
+
 def test_settings_that_cannot_be_meant() -> None:
     for settings, words in (
         ({}, "has no chat template"),

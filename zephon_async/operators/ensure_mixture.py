@@ -57,8 +57,8 @@ class EnsureMixture(Operator):
         window_tokens: tokens of all datasets among which the shares are to hold. buffer_tokens: tokens of a lane that may wait; a
         document without one counts as one. field: a column of lists of integers. on_overflow: what happens where more would wait:
         "emit" (the oldest goes out off target) or "drop" (a document that comes from a dataset that is ahead is dropped and
-        counted). Documents wait with all their columns, and the memory budget is told of 8 bytes a token: where much lies beside the
-        tokens, as images do, give a smaller buffer_tokens.
+        counted). Documents wait with all their columns, and the memory budget is told of 8 bytes a token: where much lies beside
+        the tokens, as images do, give a smaller buffer_tokens.
         """
         one_of("ensure_mixture: on_overflow", on_overflow, ON_OVERFLOW)
         self.target = {name: whole(f"ensure_mixture: the weight of {name!r}", weight, 1) for name, weight in target.items()}
