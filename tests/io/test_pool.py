@@ -22,6 +22,7 @@ else:
     from backports import zstd
 
 from tests.whole import BytesSource, all_blocks, ones, schema_of
+from zephon_async.errors import ShardError
 from zephon_async.io import Dataset, Reader, pool
 from zephon_async.io.formats import inflate, line_format, webdataset
 from zephon_async.io.formats.csv_records import RecordScan
@@ -191,6 +192,22 @@ def test_what_stands_nearest_is_taken_and_a_point_is_copied() -> None:
     assert [taken(kept, A, 0), taken(kept, B, 9), taken(kept, A, 9)] == [None, None, (4, True)]
     kept.clear()
     assert taken(kept, A, 9) is None
+
+
+def test_what_was_read_is_kept_where_more_follows() -> None:
+    kept, unit = Pool(1_000), {"start": 0, "block": 10, "length": 25}
+
+    def read(blocks: range) -> bool:
+        """Whether it stood open."""
+        made = Standing(0)
+        with kept.opened("a", unit, blocks, lambda: made) as found:
+            found.at = blocks.stop
+        return found is not made
+
+    assert [read(blocks) for blocks in (range(1), range(1, 2), range(2, 3), range(2, 3))] == [False, True, True, False]
+    with pytest.raises(ShardError), kept.opened("a", unit, range(1), lambda: Standing(0)):
+        raise ShardError("broken")
+    assert repr(kept) == "<Pool 0 units, 0 points, 0 of 1,000 bytes>"
 
 
 def test_a_point_that_is_taken_is_used() -> None:

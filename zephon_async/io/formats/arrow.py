@@ -204,16 +204,12 @@ class ArrowDecoder:
         self._schema, self._required, self._pool = schema, required, pool
 
     def read(self, source: Source, unit: Any, blocks: range) -> Sequence[Decoded]:
-        key = (source.where, int(unit["start"]))
-        opened = self._pool.take(key, blocks.start) or _OpenBatch(source, unit, self._schema, self._required)
-        decoded = [self._block(opened, unit, block) for block in blocks]
-        if blocks.stop * int(unit["block"]) < int(unit["length"]):
-            self._pool.put(key, opened)
-        return decoded
+        with self._pool.opened(source.where, unit, blocks, lambda: _OpenBatch(source, unit, self._schema, self._required)) as found:
+            return [self._block(found, unit, block) for block in blocks]
 
-    def _block(self, opened: _OpenBatch, unit: Any, block: int) -> Decoded:
+    def _block(self, found: _OpenBatch, unit: Any, block: int) -> Decoded:
         begin, rows = span_of(unit, block)
-        made, bad = conform({name: opened.batch.column(name).slice(begin, rows) for name in opened.names}, rows, self._schema)
+        made, bad = conform({name: found.batch.column(name).slice(begin, rows) for name in found.names}, rows, self._schema)
         copied = [pa.concat_arrays([column]) for column in made.columns]  # so that the block does not hold the whole batch
         return Decoded(block, batch_of(copied, rows, self._schema), rows_of(unit, block), bad)
 
