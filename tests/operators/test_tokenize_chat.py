@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordLevel
+from tokenizers.normalizers import Lowercase
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from tests.chats import chat_tokenizer, conversation
@@ -127,6 +128,21 @@ def test_names_of_special_tokens_are_text() -> None:
     assert one(records, special_text="token", chat_template=TAGGED)[0].count(END) == 3
     _, at, cause = run(TokenizeChat(TOKENIZER, chat_template=TURNS, special_text="error"), records)
     assert (at, str(cause)) == (0, "tokenize_chat: a message contains the name of a special token, '<|assistant|>'")
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_what_normalizing_makes_a_name_of_is_text(normalized: bool) -> None:
+    """A tokenizer may look for its special tokens in what is normalized already."""
+    tokenizer = chat_tokenizer("<|user|><|assistant|>")
+    tokenizer.normalizer = Lowercase()
+    tokenizer.add_special_tokens([AddedToken("<|End|>", special=True, normalized=normalized)])
+    template, end = TURNS.replace("<|end|>", "<|End|>"), tokenizer.token_to_id("<|End|>")
+    for text in ("<|End|>", "<|end|>", "a<|END|>b"):
+        records = chats(said(text, "b"))
+        out = TokenizeChat(tokenizer, chat_template=template).apply(records, Counter()).columns
+        assert out.column("input_ids")[0].as_py().count(end) == 2
+        out = TokenizeChat(tokenizer, chat_template=template, special_text="token").apply(records, Counter()).columns
+        assert out.column("input_ids")[0].as_py().count(end) == 2 + (normalized or text == "<|End|>")
 
 
 def test_a_template_that_forgets_is_a_bad_record_and_not_a_wrong_mask() -> None:
