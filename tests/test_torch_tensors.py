@@ -1,6 +1,6 @@
 """Tensors of torch: their types, their memory, and where they are. Without a GPU, so `meta` stands for another device."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -68,6 +68,28 @@ def test_copies_do_not_block_and_come_from_pinned_memory(monkeypatch: pytest.Mon
     made = packed(E01, 8).to_training(pin_memory=True, device="meta", collate=lambda made: {"a": made["labels"], "b": 5})
     assert calls == ["pin", (torch.device("meta"), True)]
     assert (made["a"].device.type, made["b"]) == ("meta", 5)
+
+
+def test_tensors_inside_of_what_collate_gives_are_moved_too() -> None:
+    class Pair(NamedTuple):
+        tokens: Any
+        name: str
+
+    def nested(made: dict[str, Any]) -> dict[str, Any]:
+        tokens = made["input_ids"]
+        return {
+            "list": [tokens, "x"],
+            "tuple": (tokens,),
+            "dict": {"a": {"b": tokens}},
+            "pair": Pair(tokens, "y"),
+            "ids": made["ids"],
+        }
+
+    made = packed(E01, 8).to_training(device="meta", collate=nested)
+    moved = [made["list"][0], *made["tuple"], made["dict"]["a"]["b"], made["pair"].tokens]
+    assert {tensor.device.type for tensor in moved} == {"meta"}
+    assert (type(made["tuple"]), made["list"][1], made["pair"].name) == (tuple, "x", "y")
+    assert made["ids"] == packed(E01, 8).to_training(framework="numpy")["ids"]
 
 
 @pytest.mark.parametrize("device", ["cdua", "cuda:77", 5.5], ids=str)

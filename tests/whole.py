@@ -35,7 +35,7 @@ def schema_of(*datasets: Dataset, needed: Iterable[str] | None = None, required:
 class BytesSource:
     """A shard in memory that notes how many bytes are read of it."""
 
-    tag = ""
+    tag, remote = "", False
 
     @property
     def key(self) -> str:

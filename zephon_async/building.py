@@ -141,6 +141,11 @@ class Builder:
     def ensure_mixture(self, *, target: Any = None, **settings: Any) -> Self:
         """Reorder documents so that the tokens of every window are mixed as `target` says: a weight for each dataset by name, by
         default the source's. See `operators.EnsureMixture`."""
+        if settings.get("on_overflow") == "drop" and getattr(self._source, "on_exhausted", "") == "drop_out":
+            raise RecipeError(
+                "ensure_mixture(on_overflow='drop') of a source with on_exhausted='drop_out': once a dataset has ended, the others "
+                "are ahead of it, and nearly all that comes would be dropped; use on_overflow='emit', or another on_exhausted"
+            )
         return self._add(EnsureMixture, target_of(self._source, target), **settings)
 
     @checks_call

@@ -60,20 +60,32 @@ class Delivery:
     def _moved(self, made: dict[str, Any]) -> dict[str, Any]:
         import torch
 
-        tensors = {name: value for name, value in made.items() if isinstance(value, torch.Tensor)}
         doing = "pin_memory=True"
         try:
             if self.pin_memory:
-                tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
+                made = _each(made, torch.Tensor, lambda tensor: tensor.pin_memory())
             if self.device is not None:
                 doing = f"device={self.device!r:.80}"
                 device = torch.device(self.device)  # what else `to` takes is no device
-                tensors = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
+                made = _each(made, torch.Tensor, lambda tensor: tensor.to(device, non_blocking=True))
         except (RuntimeError, AssertionError, TypeError) as error:  # torch that was built without it raises each of these
             if type(error).__name__ == "OutOfMemoryError":
                 raise  # which is not in the call
             raise RecipeError(f"to_training({doing}): {error}") from error
-        return made | tensors
+        return made
+
+
+def _each(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    """A value with others in the place of those of a kind in it, at any depth of dicts, lists and tuples."""
+    if isinstance(value, kind):
+        return change(value)
+    if type(value) is dict:
+        return {name: _each(part, kind, change) for name, part in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_make"):
+        return value._make(_each(part, kind, change) for part in value)
+    if type(value) in (list, tuple):
+        return type(value)(_each(part, kind, change) for part in value)
+    return value
 
 
 def _own(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

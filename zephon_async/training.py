@@ -81,7 +81,8 @@ def to_training(
 
     collate: a function that is given all of this by name, tensors in the memory of the host, and gives what takes its place, a
     dict too. Then, of torch alone: pin_memory puts tensors into page-locked memory, and device= (a name or a torch.device) copies
-    them there, which from page-locked memory goes on while your code does. Behind `to_training` nothing of the batch is shared.
+    them there, which from page-locked memory goes on while your code does. That is done to tensors in dicts, lists and tuples of
+    the result too, and to none inside of other objects. Behind `to_training` nothing of the batch is shared.
 
     For JAX: framework="numpy", dtype="int32". All arrays are contiguous and writable, so jax.dlpack.from_dlpack takes them.
     """

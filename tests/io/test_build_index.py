@@ -74,6 +74,17 @@ def test_what_cannot_be_made(lines: Path) -> None:
     assert names(lines) == ["a.jsonl", "b.jsonl", "c.parquet"]
 
 
+@pytest.mark.parametrize("where", ["none/x.json", "s3://bucket/index.json", "."])
+def test_what_cannot_be_written_is_found_out_before_anything_is_read(where: str, lines: Path) -> None:
+    told: list[int] = []
+    error, said = (
+        (RecipeError, "is a URL: an index is written on this machine") if ":" in where else (DatasetError, "cannot be written")
+    )
+    with pytest.raises(error, match=said):
+        build_index("jsonl", lines, where if ":" in where else lines / where, progress=lambda done, shards: told.append(done))
+    assert (told, names(lines)) == ([], ["a.jsonl", "b.jsonl"])
+
+
 def test_a_failure_leaves_the_old_one(lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build_index("jsonl", lines)
     before = (lines / "index.json").read_bytes()

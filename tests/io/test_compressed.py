@@ -24,7 +24,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-from tests.whole import block_numbers, ones, schema_of, whole
+from tests.whole import BytesSource, block_numbers, ones, schema_of, whole
 from zephon_async.errors import DatasetError, ShardError
 from zephon_async.io import Dataset, Reader
 from zephon_async.io.formats import inflate, line_format, lines
@@ -252,18 +252,73 @@ def test_missing_columns_and_types_are_found(tmp_path: Path, counted: bool) -> N
     assert found == [{"a": 1, "b": None, "c": None}, {"a": None, "b": "x", "c": None}, {"a": None, "b": "y", "c": [1, 2]}]
 
 
-def test_what_a_decompressor_of_zstd_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_decompressor_of_zstd_holds() -> None:
     """A frame says how large its window is, or, where all that comes out is its window, how much that is."""
 
     def head(of: bytes) -> int:
-        return inflate._zstd_bytes(of[:18]) - (1 << 18)
+        return inflate._zstd_bytes(of[: inflate._HEAD]) - inflate._STATE
 
     of_unknown_size = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 21})
     body = random.Random(1).randbytes(70_000)
     assert head(of_unknown_size.compress(body) + of_unknown_size.flush()) == 2 << 20
-    for size in (200, 300, 255, 256, 65_791, 65_792, 70_000):
+    for size in (1, 200, 300, 255, 256, 65_791, 65_792, 70_000):
         assert head(zstd.compress(body[:size])) == size
     assert head(SKIPPABLE + bytes(18)) == 0
+    assert [head(b""), head(zstd.compress(b"")[:5])] == [0, 0]
+
+
+def test_what_a_decompressor_of_xz_holds() -> None:
+    """The first block of a stream says how large the dictionary is."""
+
+    def head(of: bytes) -> int:
+        return inflate._xz_bytes(of[: inflate._HEAD]) - inflate._STATE
+
+    plain = lzma.compress(b"x", preset=0)
+    assert [head(plain) >> 10, head(lzma.compress(b"x")) >> 20] == [256, 8]
+    of_two = lzma.compress(b"x", filters=[{"id": lzma.FILTER_X86}, {"id": lzma.FILTER_LZMA2, "dict_size": 3 << 20}])
+    assert head(of_two) == 3 << 20
+    said = {0: 4 << 10, 28: 64 << 20, 29: 96 << 20, 40: 1 << 28}  # no more is allowed
+    assert {code: head(plain[:16] + bytes([code]) + plain[17:]) for code in said} == said
+    sized = bytearray(plain)
+    sized[13:14] = b"\xc0\x85\x01\x01"  # with both lengths said
+    assert head(bytes(sized)) == 256 << 10
+    assert [head(lzma.compress(b"")), head(b""), head(bytes(sized[:16])), head(b"\xff" * 80)] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("way", [".zst", ".xz"])
+def test_a_member_that_begins_where_a_read_ends_is_looked_at_whole(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = random.Random(1).randbytes(5_000)
+    large = {".zst": zstd.compress(body), ".xz": lzma.compress(body, filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 16 << 20}])}[
+        way
+    ]
+    first = WAYS[way](b"x")
+    held = []
+    for taken in (1 << 20, len(first) + 6, 5):
+        monkeypatch.setattr(inflate, "_TAKEN", taken)
+        stream = inflate.stream_of(BytesSource(f"a{way}", first + large))
+        assert stream.read() == b"x"
+        came = b""
+        while len(came) < 5_000:
+            came += stream.read()
+        assert came == body
+        held.append(stream._member_bytes)  # type: ignore[attr-defined]
+    assert held == [{".zst": 5_000, ".xz": 16 << 20}[way] + inflate._STATE] * 3
+
+
+@each_way
+def test_what_a_decompressor_was_given_is_counted(way: str) -> None:
+    """Of very few bytes very many come out, piece by piece."""
+    stream = inflate.Inflated(BytesSource(f"a{way}", WAYS[way](bytes(5 << 20))), inflate._CODECS[way])
+    stream.read()
+    unused = stream.nbytes - stream._input.nbytes - stream._member_bytes
+    assert unused == (len(stream._member._of.unconsumed_tail) if isinstance(stream._member, inflate._Gunzip) else inflate._FED)
+    assert unused > 0
+
+
+def test_where_lines_end_is_counted() -> None:
+    scan = lines.LineScan(inflate.stream_of(BytesSource("a", b"\n" * 5_000)), blank=True)
+    scan.rows(1)
+    assert scan.nbytes == 5_000 + 9 * 4_999  # what was read, and of each line that waits its byte and where it ends
 
 
 def test_a_shard_that_wants_too_much_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,7 +342,7 @@ def test_a_shard_that_stands_open_is_read_on_from_the_source_that_is_given(tmp_p
             read[of] += length
             return sources[of].read(offset, length)
 
-        return SimpleNamespace(where=sources[of].where, name=sources[of].name, size=sources[of].size, read=noted)
+        return SimpleNamespace(where=sources[of].where, name=sources[of].name, size=sources[of].size, remote=False, read=noted)
 
     reader.read_several(0, 0, range(1), counting(0))
     before = read[0]

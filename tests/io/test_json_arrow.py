@@ -8,6 +8,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from tests.whole import BytesSource
 from zephon_async.io.formats import json_arrow, jsonl
 from zephon_async.io.formats.json_arrow import read_plain, trusts
 from zephon_async.io.formats.jsonl import JsonlFormat
@@ -67,21 +68,9 @@ WAYS = [
 ]
 
 
-class Text:
-    """Bytes as a source."""
-
-    where = name = "text"
-
-    def __init__(self, text: bytes) -> None:
-        self._text, self.size = text, len(text)
-
-    def read(self, offset: int, length: int) -> bytes:
-        return self._text[offset : offset + length]
-
-
 def decoded(text: bytes, schema: pa.Schema) -> tuple[list[Any], dict[int, str], list[int]]:
     unit = {"start": 0, "stop": len(text), "first": 0, "length": len(text), "block": len(text) + 1}
-    (one,) = JsonlFormat().decoder(schema, (), None).read(Text(text), unit, range(1))  # type: ignore[arg-type]
+    (one,) = JsonlFormat().decoder(schema, (), None).read(BytesSource("text", text), unit, range(1))  # type: ignore[arg-type]
     one.columns.validate(full=True)
     return one.columns.to_pylist(), dict(one.bad), one.rows.tolist()
 

@@ -21,11 +21,16 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-from tests.whole import all_blocks, ones, schema_of
+from tests.whole import BytesSource, all_blocks, ones, schema_of
+from zephon_async.errors import ShardError
 from zephon_async.io import Dataset, Reader, pool
 from zephon_async.io.formats import inflate, line_format, webdataset
-from zephon_async.io.formats.inflate import Inflated
+from zephon_async.io.formats.csv_records import RecordScan
+from zephon_async.io.formats.inflate import Inflated, codec_of, stream_of
+from zephon_async.io.formats.shared import Shared
+from zephon_async.io.formats.tar_scan import TarScan
 from zephon_async.io.pool import Pool
+from zephon_async.io.spill import Spill
 from zephon_async.records import Block
 
 MEMBER, APART, BLOCK, PIECE = 4_000, 10_000, 1_500, 700
@@ -189,6 +194,31 @@ def test_what_stands_nearest_is_taken_and_a_point_is_copied() -> None:
     assert taken(kept, A, 9) is None
 
 
+def test_what_was_read_is_kept_where_more_follows() -> None:
+    kept, unit = Pool(1_000), {"start": 0, "block": 10, "length": 25}
+
+    def read(blocks: range) -> bool:
+        """Whether it stood open."""
+        made = Standing(0)
+        with kept.opened("a", unit, blocks, lambda: made) as found:
+            found.at = blocks.stop
+        return found is not made
+
+    assert [read(blocks) for blocks in (range(1), range(1, 2), range(2, 3), range(2, 3))] == [False, True, True, False]
+    with pytest.raises(ShardError), kept.opened("a", unit, range(1), lambda: Standing(0)):
+        raise ShardError("broken")
+    assert repr(kept) == "<Pool 0 units, 0 points, 0 of 1,000 bytes>"
+
+
+def test_a_point_that_is_taken_is_used() -> None:
+    kept = Pool(80)  # two points
+    kept.mark(A, Standing(1))
+    kept.mark(B, Standing(1))
+    assert taken(kept, A, 1) == (1, True)
+    kept.mark(("c", 0), Standing(1))
+    assert [taken(kept, key, 1) for key in (A, B)] == [(1, True), None]
+
+
 def test_points_are_apart_and_thinned_where_they_have_no_room() -> None:
     kept = Pool(240)  # six points
     for at in (1, 1, 2, 3, 2, 4):
@@ -201,3 +231,20 @@ def test_points_are_apart_and_thinned_where_they_have_no_room() -> None:
     kept.put(A, Standing(7, 300))
     kept.put(A, Standing(8, 100))
     assert repr(kept) == "<Pool 1 units, 5 points, 150 of 240 bytes>"  # what stands open makes room for what does
+
+
+def test_what_is_known_of_what_is_held_is_counted() -> None:
+    """Of small files, records and members that is more than they are."""
+    body = files(random.Random(1))
+    tar = TarScan(BytesSource("a.tar", body), None, lambda name: True)
+    tar.more()
+    assert tar.nbytes - len(body) >= sum(sys.getsizeof(part) for member in tar.run.members for part in (member, *member))
+    csv = RecordScan(stream_of(BytesSource("a.csv", b"n\n" + b"\r1\n" * 900)), b",")
+    csv.rows(1)
+    assert csv.nbytes >= 2_702 + 899 * (3 + 8 + sys.getsizeof(1 << 10))
+    packed = b"".join(gzip.compress(b"%d" % n) for n in range(100, 600))
+    codec = codec_of("a.gz")
+    assert codec is not None
+    shared = Shared(source := BytesSource("a.gz", packed), codec, Spill())
+    assert shared.piece(1_499, source) == b"9"
+    assert shared.nbytes >= len(packed) + 500 * sys.getsizeof((1, 2))

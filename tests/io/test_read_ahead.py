@@ -49,18 +49,23 @@ class Asked:
 
     def __init__(self, limit_bytes: int = 1 << 20) -> None:
         self.all: list[tuple[int, int]] = []
+        self.slow = False
+        self.flights: dict[int, Future[bytes | bytearray]] = {}
         self.ahead = ReadAhead(self._fetch, limit_bytes)
 
     def _fetch(self, asked: Range, need: Need) -> "Future[bytes | bytearray]":
         self.all.append((asked.offset, need[1]))
         future: Future[bytes | bytearray] = Future()
-        future.set_result(BODY[asked.offset : asked.offset + asked.length])
+        if self.slow:
+            self.flights[asked.offset] = future
+        else:
+            future.set_result(BODY[asked.offset : asked.offset + asked.length])
         return future
 
     def read(self, offset: int, length: int, key: str = "a") -> list[int] | None:
         """Where the pieces begin that have it."""
         found = self.ahead.pieces(Range(key, place(), Object(key, SIZE, "t"), offset, length))
-        assert found is None or all(piece.result() == BODY[at : at + PIECE] for at, piece in found)
+        assert found is None or self.slow or all(piece.result() == BODY[at : at + PIECE] for at, piece in found)
         return None if found is None else [at for at, _ in found]
 
     def new(self) -> list[int]:
@@ -121,6 +126,38 @@ def test_without_room_nothing_is_foreseen(limit: int) -> None:
     asked = Asked(limit)
     assert [asked.read(at, 400) for at in range(0, SIZE - 400, 400)] == [None] * 12
     assert asked.new() == []
+
+
+@pytest.mark.parametrize("limit", [PIECE, 2 * PIECE - 1])
+def test_what_has_no_room_as_a_whole_is_not_asked_for(limit: int) -> None:
+    """Whoever wants it reads it itself: a part of it would come twice."""
+    asked = Asked(limit)
+    asked.read(0, 400)
+    assert [asked.read(400, 500), asked.read(900, 400)] == [None, None]
+    assert (asked.new(), asked.ahead.nbytes) == ([], 0)
+    assert asked.read(1_300, 200) == [1_200]  # this has
+    assert asked.read(1_500, 200) is None
+    assert asked.new() == [1_200]
+    asked.read(1_700, SIZE - 1_700)
+    assert (asked.new(), asked.ahead.nbytes, asked.ahead._runs) == ([], 0, [])
+
+
+def test_what_nobody_waits_for_is_given_up() -> None:
+    asked = Asked()
+    asked.slow = True
+    asked.read(0, 400)
+    asked.read(400, 500)
+    asked.ahead.clear()
+    assert {at: flight.cancelled() for at, flight in asked.flights.items()} == {
+        400: False, 800: False, 1_200: True, 1_600: True, 2_000: True, 2_400: True,
+    }  # fmt: skip
+    asked.flights.clear()
+    for offset, length in ((0, 400), (400, 400), (800, 410), (1_195, 5)):  # the last begins before the end of the one before
+        asked.read(offset, length)
+    asked.ahead.forget(Range("a", place(), Object("a", SIZE, "t"), 1_195, 5))
+    wanted = {at: flight for at, flight in asked.flights.items() if at <= 1_200}
+    assert list(wanted) == [400, 800, 1_200]
+    assert not any(flight.cancelled() for flight in wanted.values())  # what was passed may be waited for
 
 
 def test_a_run_that_is_not_read_on_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

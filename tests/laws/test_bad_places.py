@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zephon_async import BadRecord, Batch, Dataset, DatasetError, Pipeline, StaticMixtureWorkSource
+from zephon_async.engine import bad_records
 from zephon_async.engine.bad_records import BadRecords
 from zephon_async.records import Names, Skipped
 
@@ -292,6 +293,28 @@ def test_a_write_that_breaks_off_leaves_no_record_told_twice(tmp_path: Path, mon
     lines = (tmp_path / "bad-records-00000.jsonl").read_text().splitlines()
     whole = [json.loads(line)["row"] for line in lines if line.endswith("}")]
     assert sorted(whole) == [0, 1, 2, 3]
+
+
+def test_however_many_come_at_once_all_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bad_records, "MOST_WAITING", 10)
+    BadRecords(tmp_path, 0, Names(("d",), (("a",),))).write([Skipped(0, (0, 0, row, 0, 0), "bad", 1) for row in range(25)])
+    assert [line["row"] for line in told(tmp_path)] == list(range(25))
+
+
+def test_those_that_are_let_go_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(bad_records, "MOST_WAITING", 10)
+    (tmp_path / "later").write_text("no folder")
+    records = BadRecords(tmp_path / "later", 0, Names(("d",), (("a",),)))
+    for start in (0, 8, 16):
+        records.write([Skipped(0, (0, 0, row, 0, 0), "bad", 1) for row in range(start, start + 8)])
+    (tmp_path / "later").unlink()
+    records.write()
+    assert [line["row"] for line in told(tmp_path / "later")] == list(range(14, 24))
+    _, letting_go, let_go = [record.getMessage() for record in caplog.records]
+    assert letting_go.startswith("more than 10 bad records wait to be told in ")
+    assert let_go.startswith("14 bad records are told nowhere: ")
 
 
 def test_what_it_says_of_a_record_may_be_any_text(tmp_path: Path) -> None:

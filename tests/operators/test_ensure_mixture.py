@@ -69,11 +69,17 @@ def oracle(operator: EnsureMixture, segments: Sequence[Sequence[Document]]) -> t
     def reached() -> list[int]:
         return [int(tokens / share // operator.window_tokens) for tokens, share in zip(given, shares, strict=True)]
 
+    def held() -> int:
+        return sum(max(size, 1) for *_, size in waiting)
+
     for documents in segments:
         rows, waiting = list[int](), list[tuple[int, int, int]]()
         for row, (d, tokens) in enumerate(documents):
-            held = sum(size for *_, size in waiting)
-            if operator.on_overflow == "drop" and reached()[d] > min(reached()) and held + tokens > operator.buffer_tokens:
+            if (
+                operator.on_overflow == "drop"
+                and reached()[d] > min(reached())
+                and held() + max(tokens, 1) > operator.buffer_tokens
+            ):
                 tally.update({"documents_dropped": 1, "tokens_dropped": tokens})
                 continue
             waiting.append((int((given[d] + Fraction(tokens, 2)) / shares[d] // operator.window_tokens), row, tokens))
@@ -81,7 +87,7 @@ def oracle(operator: EnsureMixture, segments: Sequence[Sequence[Document]]) -> t
             due = sorted(one for one in waiting if one[0] <= min(reached()))
             rows += [number for _, number, _ in due]
             waiting = [one for one in waiting if one not in due]
-            while sum(size for *_, size in waiting) > operator.buffer_tokens:
+            while held() > operator.buffer_tokens:
                 oldest = min(waiting, key=lambda one: one[1])
                 waiting.remove(oldest)
                 rows.append(oldest[1])
@@ -154,6 +160,23 @@ def test_a_full_buffer_drops_what_comes_of_a_dataset_that_is_ahead_when_asked() 
     out, tally = mixed(operator, [[a, a, a, a, a, b, b, b, a]])
     assert out == [[0, 5, 1, 6, 2, 7, 8]]
     assert tally == {"documents_dropped": 2, "tokens_dropped": 8, "documents_flushed": 0}
+
+
+@pytest.mark.parametrize("on_overflow", ["emit", "drop"])
+def test_documents_without_a_token_fill_the_buffer_too(on_overflow: str) -> None:
+    operator = EnsureMixture({"a": 1, "b": 1}, window_tokens=8, buffer_tokens=8, on_overflow=on_overflow)
+    accumulator, tally = operator.accumulator(0, 0), Counter[str]()
+    accumulator.push(as_records([Document(0, 7), *[Document(0, 0)] * 100]), 0, tally)
+    assert accumulator.held_rows == 8
+    assert tally["documents_off_target" if on_overflow == "emit" else "documents_dropped"] == 92
+
+
+def test_what_would_be_dropped_nearly_whole_is_refused() -> None:
+    datasets = [Dataset.from_dict(name, {"input_ids": [[1]]}) for name in "ab"]
+    source = StaticMixtureWorkSource(datasets, {"a": 1, "b": 1}, on_exhausted="drop_out")
+    with pytest.raises(RecipeError, match="nearly all that comes would be dropped; use on_overflow='emit'"):
+        Pipeline(source).ensure_mixture(on_overflow="drop")
+    Pipeline(source).ensure_mixture()
 
 
 def test_a_pipeline_that_draws_rows_has_its_shares_of_tokens() -> None:

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordLevel
+from tokenizers.normalizers import Lowercase
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from tests.chats import chat_tokenizer, conversation
@@ -129,6 +130,21 @@ def test_names_of_special_tokens_are_text() -> None:
     assert (at, str(cause)) == (0, "tokenize_chat: a message contains the name of a special token, '<|assistant|>'")
 
 
+@pytest.mark.parametrize("normalized", [False, True])
+def test_what_normalizing_makes_a_name_of_is_text(normalized: bool) -> None:
+    """A tokenizer may look for its special tokens in what is normalized already."""
+    tokenizer = chat_tokenizer("<|user|><|assistant|>")
+    tokenizer.normalizer = Lowercase()
+    tokenizer.add_special_tokens([AddedToken("<|End|>", special=True, normalized=normalized)])
+    template, end = TURNS.replace("<|end|>", "<|End|>"), tokenizer.token_to_id("<|End|>")
+    for text in ("<|End|>", "<|end|>", "a<|END|>b"):
+        records = chats(said(text, "b"))
+        out = TokenizeChat(tokenizer, chat_template=template).apply(records, Counter()).columns
+        assert out.column("input_ids")[0].as_py().count(end) == 2
+        out = TokenizeChat(tokenizer, chat_template=template, special_text="token").apply(records, Counter()).columns
+        assert out.column("input_ids")[0].as_py().count(end) == 2 + (normalized or text == "<|End|>")
+
+
 def test_a_template_that_forgets_is_a_bad_record_and_not_a_wrong_mask() -> None:
     template = "{% for m in messages %}<|{{ m.role }}|>{% if loop.last %}{{ m.content }}{% endif %}<|end|>{% endfor %}"
     _, at, cause = run(TokenizeChat(TOKENIZER, chat_template=template), chats(said("a", "b", "c", "d")))
@@ -189,6 +205,19 @@ def test_expanding() -> None:
         found = [(row["messages"], part) for row, _, part in out]
         assert [(json.loads(m) if isinstance(m, str) else m, part) for m, part in found] == wanted
         assert [row["name"] for row, _, _ in out] == ["x", "x"]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_view, pa.large_list_view, lambda of: pa.list_(of, 4)], ids=["view", "large view", "fixed"]
+)
+def test_cut_conversations_are_plain_lists(kind: Any) -> None:
+    chat, others = said("a", "b", "c", "d"), {"n": [1, 2]}
+    of = pa.struct([("role", pa.string()), ("content", pa.string())])
+    records = made({"messages": pa.array([said("d", "c", "b", "a"), chat], kind(of)), **others})
+    out = ExpandChat().apply(records.slice(1, 2), Counter()).columns
+    assert out.to_pylist() == [{"messages": said("a", "b"), "n": 2}, {"messages": chat, "n": 2}]
+    assert out.schema == ExpandChat().output(records.columns.schema)
+    assert one(records.slice(1, 2))[0].count(END) == 4
 
 
 def test_settings_that_cannot_be_meant() -> None:

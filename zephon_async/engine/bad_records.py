@@ -2,7 +2,7 @@
 
 A run that was stopped skips some records again, and ranks may be others then; so what any file of the folder tells is not told
 again. A folder that cannot be written to is said once, and costs no run: what could not be written goes along with what comes next,
-and at the end of the run once more; of more than `MOST_WAITING` the first are let go.
+and at the end of the run once more; of more than `MOST_WAITING` the first are let go, and counted.
 
 Threads: any, one after the other by a lock. The thread that iterates writes, which waits for the disk: a line or two, seldom.
 """
@@ -10,7 +10,6 @@ Threads: any, one after the other by a lock. The thread that iterates writes, wh
 import json
 import logging
 import threading
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from os import SEEK_END, PathLike
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 
 from zephon_async.records import Names, Skipped
 
-_FILE = "bad-records-{:05}.jsonl"
+_FILE, _FILES = "bad-records-{:05}.jsonl", "bad-records-*.jsonl"
 MOST_WAITING = 10_000
 _KEY = ("dataset", "shard", "row", "epoch", "part", "reason")
 _log = logging.getLogger("zephon_async")
@@ -30,8 +29,8 @@ class BadRecords:
     def __init__(self, folder: str | PathLike[str], rank: int, names: Names) -> None:
         self._path, self._names = Path(folder) / _FILE.format(rank), names
         self._known: set[tuple[Any, ...]] | None = None  # None: the files have not been read
-        self._waiting = deque[Skipped](maxlen=MOST_WAITING)
-        self._fails = False
+        self._waiting: list[Skipped] = []
+        self._fails, self._let_go = False, 0
         self._lock = threading.Lock()
 
     def write(self, skipped: Sequence[Skipped] = ()) -> None:
@@ -47,14 +46,24 @@ class BadRecords:
                 if not self._fails:
                     _log.warning("bad records cannot be told in %s: %s; it is tried again later", self._path, error)
                 self._fails = True
+                self._let_some_go()
             else:
+                if self._let_go:
+                    _log.warning("%d bad records are told nowhere: %s could not be written to", self._let_go, self._path)
                 self._waiting.clear()
-                self._fails = False
+                self._fails, self._let_go = False, 0
+
+    def _let_some_go(self) -> None:
+        if (many := len(self._waiting) - MOST_WAITING) > 0:
+            if not self._let_go:
+                _log.warning("more than %d bad records wait to be told in %s: the first are let go", MOST_WAITING, self._path)
+            self._let_go += many
+            del self._waiting[:many]
 
     def _append(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         if self._known is None:
-            self._known = {key for path in sorted(self._path.parent.glob(_FILE[:12] + "*.jsonl")) for key in _keys(path)}
+            self._known = {key for path in sorted(self._path.parent.glob(_FILES)) for key in _keys(path)}
         lines = [json.dumps(line) + "\n" for line in self._new(self._waiting)]
         with self._path.open("a+b") as file:
             if file.tell() and (file.seek(-1, SEEK_END), file.read(1))[1] != b"\n":

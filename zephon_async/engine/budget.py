@@ -12,15 +12,15 @@ from zephon_async.errors import RecipeError
 from zephon_async.operators import Operator
 
 _CACHE = 4  # one part in so many of the budget is for row blocks
-_OPEN = 4  # and of what is over the need one in so many, at most, for units that stand open: ...
-_OPEN_BYTES = (
-    4 << 20
-)  # ... one of this size at least for each dataset of each lane: they take turns, and each would push out the next
-_LEAST_OPEN_BYTES = 64 << 20
-_REMOTE = 2  # where shards are remote, as much again is for what was fetched and not decoded yet, if there is room;
-_REMEMBERED = (
-    8  # of that one part in so many is for what was read to plan, as much for reading ahead, half of the rest for what comes
-)
+_REMOTE = 2  # times that where shards are remote, if there is room: as much is for what was fetched and is not decoded yet
+
+# Of that one part in so many is for what was read to plan, as much for reading ahead, and half of the rest for what is on its way.
+_REMEMBERED = 8
+
+# Of what is over the need one part in so many, at most, is for units that stand open: one for each dataset of each lane, since they
+# take turns and each would push out the next; of each so many bytes at least, and of all.
+_OPEN, _OPEN_BYTES, _LEAST_OPEN_BYTES = 4, 4 << 20, 64 << 20
+
 _CHUNK_BYTES = 4 << 20  # of the rows that are dispatched as one, on average: larger chunks are no quicker
 _CHUNK_ROWS = 256  # even where fewer are made ahead: smaller chunks cost more than they are worth
 

@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from zephon_async.checks import checks_call, one_of
@@ -41,7 +41,8 @@ def build_index(
     format: "jsonl", "parquet", "vortex" or "webdataset" (tars); compressed ones too. dir: the folder, or its URL.
     output_path: the file; default: `index.json` in the folder, where datasets look for it. Of a URL it must be said.
     storage_options: as those of `Dataset.from_path`. progress: told now and then how many of how many shards are done.
-    Raises `DatasetError` where there is no shard, or where the file cannot be written, `ShardError` for a shard that is broken.
+    Raises `DatasetError` where there is no shard, or where the file cannot be written, which is tried before anything is read, and
+    `ShardError` for a shard that is broken.
     """
     one_of("format", format, FORMATS)
     root = os.fspath(dir)
@@ -73,28 +74,35 @@ def _described(root: str, found: Listed, shard: Shard, access: Access | None) ->
 
 
 def _may_be_written(path: str) -> None:
-    """Raise `DatasetError` where something is in the place of an index and is none that may be built again."""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(HEAD)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise _unwritable(path, error) from error
-    if not is_index(head):
-        raise DatasetError(f"{path!r} is there, and is no index of this kind: give another file as output_path")
+    """Raise where no file can be made beside the place of an index, or where something is there and may not be replaced."""
+    if "://" in path and not os.path.isdir(os.path.dirname(path)):
+        raise RecipeError(f"output_path={path!r} is a URL: an index is written on this machine; give a file of it, and copy that")
+    with _beside(path) as temporary:
+        open(temporary, "xb").close()
+        if os.path.exists(path):
+            with open(path, "rb") as file:
+                head = file.read(HEAD)
+            if not is_index(head):
+                raise DatasetError(f"{path!r} is there, and is no index of this kind: give another file as output_path")
 
 
 def _write(path: str, shards: list[dict[str, Any]]) -> None:
-    temporary = os.path.join(os.path.dirname(path), f"{owned()}{secrets.token_hex(4)}")
-    try:
+    with _beside(path) as temporary:
         with open(temporary, "xb") as file:
             file.writelines(_lines(shards))
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+
+
+@contextmanager
+def _beside(path: str) -> Iterator[str]:
+    """The name of a file that is not there, beside another, and behind the context is not there again."""
+    temporary = os.path.join(os.path.dirname(path), f"{owned()}{secrets.token_hex(4)}")
+    try:
+        yield temporary
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise DatasetError(f"{path!r} cannot be written: {error.strerror}; give another file as output_path") from error
     finally:
         if os.path.lexists(temporary):
             os.unlink(temporary)
@@ -106,7 +114,3 @@ def _lines(shards: list[dict[str, Any]]) -> Iterator[bytes]:
     for number, shard in enumerate(shards):
         yield (b",\n" if number else b"\n") + json.dumps(shard, ensure_ascii=False, separators=(",", ":")).encode()
     yield b"\n]}\n"
-
-
-def _unwritable(path: str, error: OSError) -> DatasetError:
-    return DatasetError(f"{path!r} cannot be written: {error.strerror}; give another file as output_path")

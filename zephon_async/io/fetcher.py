@@ -115,6 +115,8 @@ class Extent:
 class Held:
     """A unit of a remote shard as a source: what has been fetched is at hand, all else is waited for."""
 
+    remote = True
+
     def __init__(self, source: RemoteSource) -> None:
         self._source = source
         self.where, self.name, self.key = source.where, source.name, source.key

@@ -14,7 +14,8 @@ Threads: a lock guards the lists; an opened unit outside of them has one owner, 
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from zephon_async.io.spill import Spill
@@ -51,6 +52,7 @@ class Held(Protocol):
     def nbytes(self) -> int: ...
 
 
+U = TypeVar("U", bound=Opened)
 T = TypeVar("T", bound=Held)
 
 
@@ -87,6 +89,7 @@ class Pool:
             nearest = max(standing, key=lambda n: self._idle[n][1].at, default=None)
             point = max((each for each in self._points.get(key, ()) if each.at <= block), key=lambda each: each.at, default=None)
             if point is not None and (nearest is None or self._idle[nearest][1].at < point.at):
+                self._points.move_to_end(key)
                 return point.copy()
             if nearest is None:
                 return None
@@ -101,6 +104,18 @@ class Pool:
             self._idle_bytes += opened.nbytes
             self.largest = max(self.largest, opened.nbytes)
             self._make_room()
+
+    @contextmanager
+    def opened(self, where: str, unit: Any, blocks: range, make: Callable[[], U]) -> Iterator[U]:
+        """One for row blocks of a unit measured in rows, which are read in the context; put here where more follow behind them.
+
+        where: of the source. unit: a record of catalog.UNIT. make: one that stands at the start.
+        """
+        key = (where, int(unit["start"]))
+        found: U = self.take(key, blocks.start) or make()
+        yield found
+        if blocks.stop * int(unit["block"]) < int(unit["length"]):
+            self.put(key, found)
 
     def mark(self, key: Key, scan: Scan) -> None:
         """Make a point of where a scan stands, between two row blocks, if there is none near before it."""

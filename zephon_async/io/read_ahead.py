@@ -5,7 +5,10 @@ from then on what follows is asked for before it is wanted, in pieces of a grid,
 object, as through a tar of which little is wanted, asks for nothing that is skipped.
 
 The bytes of all pieces are bounded, those on their way with them, and runs share the room evenly. What of a run nobody has read on
-for long is dropped.
+for long is dropped, and given up where it is still on its way.
+
+Pieces are asked for behind what is waited for now, and before all that is fetched because it will be: one that had to wait for
+that could not be made to come sooner when it is wanted itself.
 
 Threads: any; a lock guards the runs. Pieces come on the loop of storage.
 """
@@ -31,15 +34,22 @@ Piece: TypeAlias = "Future[bytes | bytearray]"
 
 @dataclass(eq=False, slots=True)
 class _Run:
-    """Reads of an object one behind the other. last: the last of them; at: its number; pieces: by their numbers on the grid."""
+    """Reads of an object one behind the other.
+
+    last: the last of them; at: its number; end: where what was read ends, at most; pieces: by their numbers on the grid.
+    """
 
     last: Range
     at: int
+    end: int = 0
     pieces: dict[int, Piece] = field(default_factory=dict)
 
     def goes_on_at(self, wanted: Range) -> bool:
         last, end = self.last, self.last.offset + self.last.length
         return end - _NEAR <= wanted.offset <= end and (wanted.place, wanted.found) == (last.place, last.found)
+
+    def size_of(self, n: int) -> int:
+        return min(PIECE, self.last.found.size - n * PIECE)
 
 
 class ReadAhead:
@@ -65,7 +75,7 @@ class ReadAhead:
                 return None
             self._runs.remove(run)
             self._runs.append(run)
-            run.last, run.at = wanted, self._reads
+            run.last, run.at, run.end = wanted, self._reads, max(run.end, wanted.offset + wanted.length)
             self._forget_old()
             return self._read_on(run, wanted)
 
@@ -91,28 +101,32 @@ class ReadAhead:
         first, last = wanted.offset // PIECE, -(-end // PIECE)
         self._drop(run, [n for n in run.pieces if n < first])
         share = self._limit // (PIECE * sum(bool(each.pieces) or each is run for each in self._runs))
-        for n in range(first, min(last + min(_AHEAD, share - (last - first)), -(-size // PIECE))):
-            if n not in run.pieces and not self._ask(run, wanted, n, n - first):
-                break
+        if self._ask(run, range(first, last)):
+            for n in range(last, min(first + share, last + _AHEAD, -(-size // PIECE))):
+                if not self._ask(run, range(n, n + 1), n - first):
+                    break
         found = [(n * PIECE, run.pieces[n]) for n in range(first, last) if n in run.pieces]
         if end == size:
             self._forget(run)
         return found if len(found) == last - first else None
 
-    def _ask(self, run: _Run, wanted: Range, n: int, distance: int) -> bool:
-        """Ask for a piece, if it has room; `distance` from what is wanted now."""
-        length = min(PIECE, wanted.found.size - n * PIECE)
-        if self.nbytes + length > self._limit:
+    def _ask(self, run: _Run, numbers: range, distance: int = 0) -> bool:
+        """Ask for pieces that are not there, if all of them have room; `distance` from what is wanted now."""
+        missing = [n for n in numbers if n not in run.pieces]
+        if self.nbytes + sum(run.size_of(n) for n in missing) > self._limit:
             return False
-        run.pieces[n] = self._fetch(wanted._replace(offset=n * PIECE, length=length), (-1, distance))
-        self.nbytes += length
+        for n in missing:
+            run.pieces[n] = self._fetch(run.last._replace(offset=n * PIECE, length=run.size_of(n)), (-1, distance))
+            self.nbytes += run.size_of(n)
         return True
 
     def _drop(self, run: _Run, numbers: Iterable[int]) -> None:
-        """Let go of pieces; whoever waits for one of them gets it."""
+        """Let go of pieces. Whoever waits for one of them gets it; what nobody has wanted yet is given up."""
         for n in numbers:
-            del run.pieces[n]
-            self.nbytes -= min(PIECE, run.last.found.size - n * PIECE)
+            piece = run.pieces.pop(n)
+            self.nbytes -= run.size_of(n)
+            if n * PIECE >= run.end:
+                piece.cancel()
 
     def _forget(self, run: _Run) -> None:
         self._drop(run, list(run.pieces))

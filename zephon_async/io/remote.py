@@ -35,6 +35,7 @@ class RemoteSource:
     access: Access | None
     listed: Mapping[str, Object] = field(default_factory=dict, repr=False)
     looked: dict[str, Object | None] = field(default_factory=dict, repr=False)
+    remote = True
 
     @property
     def size(self) -> int:

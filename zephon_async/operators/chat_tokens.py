@@ -97,6 +97,10 @@ class ChatTokens:
         self._aliases: dict[int, int] = {}
         added = self._plain.get_added_tokens_decoder()
         self._special = {token.content: (number, token) for number, token in added.items() if token.special and token.content}
+        self._normalized: dict[str, str] = {}  # what of a name is looked for in what is normalized, where a token says so
+        if (normalizer := self._plain.normalizer) is not None:
+            made = ((name, normalizer.normalize_str(name)) for name, (_, token) in self._special.items() if token.normalized)
+            self._normalized = {name: looked_for for name, looked_for in made if looked_for}
         names = "|".join(map(re.escape, sorted(self._special, key=len, reverse=True))) or "(?!)"
         self._name = re.compile(names)
         self._marked = re.compile(f"({BEGIN}?)({names})({END}?)|[{BEGIN}{END}]")
@@ -104,7 +108,11 @@ class ChatTokens:
     def names_in(self, value: Any) -> frozenset[str]:
         """The special tokens whose names are in the texts of a value."""
         search = self._name.search
-        return frozenset(name for text in strings(value) if search(text) for name in self._name.findall(text))
+        found = {name for text in strings(value) if search(text) for name in self._name.findall(text)}
+        if self._normalized:
+            texts = [self._plain.normalizer.normalize_str(text) for text in strings(value)]
+            found |= {name for name, looked_for in self._normalized.items() if any(looked_for in text for text in texts)}
+        return frozenset(found)
 
     def mark(self, value: Any) -> Any:
         """A value in whose texts the names of special tokens are marked as text."""

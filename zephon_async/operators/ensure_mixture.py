@@ -54,9 +54,11 @@ class EnsureMixture(Operator):
     ) -> None:
         """target: a whole weight for each dataset, in the order of their numbers.
 
-        window_tokens: tokens of all datasets among which the shares are to hold. buffer_tokens: tokens of a lane that may wait.
-        field: a column of lists of integers. on_overflow: what happens where more would wait: "emit" (the oldest goes out off
-        target) or "drop" (a document that comes from a dataset that is ahead is dropped and counted).
+        window_tokens: tokens of all datasets among which the shares are to hold. buffer_tokens: tokens of a lane that may wait; a
+        document without one counts as one. field: a column of lists of integers. on_overflow: what happens where more would wait:
+        "emit" (the oldest goes out off target) or "drop" (a document that comes from a dataset that is ahead is dropped and
+        counted). Documents wait with all their columns, and the memory budget is told of 8 bytes a token: where much lies beside
+        the tokens, as images do, give a smaller buffer_tokens.
         """
         one_of("ensure_mixture: on_overflow", on_overflow, ON_OVERFLOW)
         self.target = {name: whole(f"ensure_mixture: the weight of {name!r}", weight, 1) for name, weight in target.items()}
@@ -151,8 +153,8 @@ class Mixing:
     def _take(self, row: int, dataset: int, tokens: int, order: list[int], tally: Tally) -> None:
         """Give a document its place; `order` gets the rows that go out."""
         operator, span = self._operator, self._spans[dataset]
-        leads = self._filled[dataset] > self._window
-        if leads and operator.on_overflow == "drop" and self._tokens + tokens > operator.buffer_tokens:
+        leads, room = self._filled[dataset] > self._window, operator.buffer_tokens - self._tokens
+        if leads and operator.on_overflow == "drop" and max(tokens, 1) > room:
             tally["documents_dropped"] += 1
             tally["tokens_dropped"] += tokens
             return
@@ -166,7 +168,7 @@ class Mixing:
         self._queues[dataset].append((row, middle // span, tokens))
         self._waits.add(row)
         self._arrived.append((row, dataset))
-        self._tokens += tokens
+        self._tokens += max(tokens, 1)
         if window > self._window:
             self._window = window
             self._release(order)
@@ -196,7 +198,7 @@ class Mixing:
 
     def _gone(self, row: int, tokens: int) -> None:
         self._waits.remove(row)
-        self._tokens -= tokens
+        self._tokens -= max(tokens, 1)
 
     def _go_out(self, order: list[int], arrived: Records | None) -> Records | None:
         """Rows in an order, behind what arrived; what waits of that is kept."""

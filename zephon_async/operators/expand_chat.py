@@ -1,6 +1,7 @@
 """`expand_chat`: one record for every user's turn that is answered, the conversation up to the end of its answer.
 
-Takes a column of conversations (lists of structs, or JSON text); gives it cut, and all other columns as they are. The answer of a
+Takes a column of conversations (lists of structs, or JSON text); gives it cut, and all other columns as they are; lists of a fixed
+size and views of lists become plain lists. The answer of a
 user's turn ends with the last message of the assistant before the next user's. Children are numbered by the user's turn in the
 `part` of their origins, so one without an answer leaves a gap. With `tokenize_chat(loss_scope="after_last_user")` behind it every
 answer is trained on once, each with what was known then.
@@ -48,7 +49,10 @@ class ExpandChat(Operator):
 
     def output(self, schema: pa.Schema | None) -> pa.Schema | None:
         check_messages(schema, self.field, self.name)
-        return schema
+        if schema is None:
+            return None
+        at = schema.get_field_index(self.field)
+        return schema.set(at, schema.field(at).with_type(_cut_type(schema.field(at).type)))
 
     def apply(self, records: Records, tally: Tally) -> Records:
         column = records.columns.column(self.field)
@@ -71,7 +75,7 @@ class ExpandChat(Operator):
         at = columns.schema.get_field_index(self.field)
         as_text = not is_list(column.type)
         made = pa.array([json_text(value) for value in cut]).cast(column.type) if as_text else _cut(columns.column(at), stops)
-        columns = columns.set_column(at, columns.schema.field(at), made)
+        columns = columns.set_column(at, columns.schema.field(at).with_type(made.type), made)
         return Records(columns, records.origins.children(counts).take(np.flatnonzero(answered)))
 
 
@@ -86,11 +90,18 @@ def _ends(messages: list[dict[str, Any]]) -> list[int]:
     return ends
 
 
+def _cut_type(kind: pa.DataType) -> pa.DataType:
+    """The type of conversations that are cut."""
+    if not is_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return kind
+    return pa.large_list(kind.value_field) if pa.types.is_large_list_view(kind) else pa.list_(kind.value_field)
+
+
 def _cut(column: pa.Array, lengths: Any) -> pa.Array:
     """Lists without what is behind their first `lengths` values."""
-    plain = column.cast(pa.large_list(column.type.value_type))
+    plain = column.cast(pa.large_list(column.type.value_field))
     starts = plain.offsets.to_numpy()[:-1]
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     places = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - starts, lengths)
     cut = pa.LargeListArray.from_arrays(pa.array(offsets), plain.values.take(pa.array(places)))
-    return cut.cast(column.type)
+    return cut.cast(_cut_type(column.type))

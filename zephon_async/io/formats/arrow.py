@@ -18,12 +18,14 @@ import pyarrow.ipc
 
 from zephon_async.errors import ShardError
 from zephon_async.io.catalog import WHOLE
-from zephon_async.io.conform import batch_of, conform
+from zephon_async.io.conform import conform
 from zephon_async.io.formats.arrow_folders import STATE, pick
 from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, check_columns, looked, rows_of, rows_per_block, span_of
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source, SourceFile
+from zephon_async.kinds import is_bytes, is_text
 
+T = pa.types
 _MAGIC = b"ARROW1"
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
 _CONTINUED = 0xFFFFFFFF
@@ -197,6 +199,15 @@ class _OpenBatch:
         self.nbytes = sum(end - begin for begin, end in parts) + self.batch.nbytes
 
 
+def _apart(array: pa.Array) -> pa.Array:
+    """A copy, so that a row block does not hold the whole batch. What is looked at next is in the cache of the processor then.
+
+    What lies inside of others is checked before: of what is broken more would be copied than there is.
+    """
+    array.validate(full=not (T.is_primitive(array.type) or is_text(array.type) or is_bytes(array.type)))
+    return pa.concat_arrays([array])
+
+
 class ArrowDecoder:
     """Reads row blocks of record batches."""
 
@@ -204,18 +215,14 @@ class ArrowDecoder:
         self._schema, self._required, self._pool = schema, required, pool
 
     def read(self, source: Source, unit: Any, blocks: range) -> Sequence[Decoded]:
-        key = (source.where, int(unit["start"]))
-        opened = self._pool.take(key, blocks.start) or _OpenBatch(source, unit, self._schema, self._required)
-        decoded = [self._block(opened, unit, block) for block in blocks]
-        if blocks.stop * int(unit["block"]) < int(unit["length"]):
-            self._pool.put(key, opened)
-        return decoded
+        with self._pool.opened(source.where, unit, blocks, lambda: _OpenBatch(source, unit, self._schema, self._required)) as found:
+            return [self._block(found, unit, block) for block in blocks]
 
-    def _block(self, opened: _OpenBatch, unit: Any, block: int) -> Decoded:
+    def _block(self, found: _OpenBatch, unit: Any, block: int) -> Decoded:
         begin, rows = span_of(unit, block)
-        made, bad = conform({name: opened.batch.column(name).slice(begin, rows) for name in opened.names}, rows, self._schema)
-        copied = [pa.concat_arrays([column]) for column in made.columns]  # so that the block does not hold the whole batch
-        return Decoded(block, batch_of(copied, rows, self._schema), rows_of(unit, block), bad)
+        columns = {name: _apart(found.batch.column(name).slice(begin, rows)) for name in found.names}
+        made, bad = conform(columns, rows, self._schema)
+        return Decoded(block, made, rows_of(unit, block), bad)
 
     def ranges(self, source: Source, unit: Any, blocks: range) -> Sequence[tuple[int, int]]:
         return [(int(unit["start"]), int(unit["stop"]))]

@@ -34,6 +34,7 @@ _QUOTE, _LF, _CR = b'"\n\r'
 _START, _INSIDE, _CLOSED, _BARE = range(4)  # where a piece ends: before a value, inside quotes, behind them, in a bare value
 _MOST_BYTES = (1 << 31) - 2  # of one block of pyarrow's reader
 _PIECES = 8  # of a block: pyarrow's reader is twice as slow in the first one that it is given
+_ODD = 52  # bytes of a number in a list
 _Places = npt.NDArray[np.int64]
 
 
@@ -93,6 +94,10 @@ class RecordScan(LineScan):
         self._delimiter, self._state = delimiter, _START
         self._header: tuple[str, ...] | None = None
         self._odd: list[int] = []  # where in what has come out there is what only a strict reader reads right
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + _ODD * len(self._odd)
 
     def copy(self) -> Self:
         twin = super().copy()

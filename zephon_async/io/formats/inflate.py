@@ -23,15 +23,13 @@ from zephon_async.errors import ShardError
 from zephon_async.io.catalog import MOST_RATIO
 from zephon_async.io.stores import Source
 
-_TAKEN, _TAKEN_FAR, _GIVEN = (
-    1 << 20,
-    4 << 20,
-    1 << 20,
-)  # bytes that are read at once, of what is far away, and that come out at once
-_FED = 1 << 18  # bytes that a decompressor is given at once: it holds what it has not used
+_TAKEN, _TAKEN_FAR = 1 << 20, 4 << 20  # bytes that are read at once, and of what is far away
+_FED, _GIVEN = 1 << 18, 1 << 20  # bytes that a decompressor is given at once, and that come out at once
 _PADDED = 512  # bytes that are looked at for padding at once
-_HEAD, _ZSTD_MAGIC = 18, b"\x28\xb5\x2f\xfd"  # bytes of the longest header of a frame, and its first
+_HEAD = 64  # bytes of a member that say how much memory it wants, at most
+_STATE = 1 << 19  # bytes that a decompressor holds beside its window
 _MOST_MEMORY = 1 << 28  # bytes, of a decompressor of xz: a shard says how much it wants
+_ZSTD_MAGIC, _XZ_MAGIC, _LZMA2 = b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\0", 0x21
 
 
 class _Decompressor(Protocol):
@@ -66,7 +64,12 @@ class _Gunzip:
 
     @property
     def needs_input(self) -> bool:
-        return not self._of.unconsumed_tail and not self._full
+        return not self.tail_bytes and not self._full
+
+    @property
+    def tail_bytes(self) -> int:
+        """Bytes that it was given and has not used."""
+        return len(self._of.unconsumed_tail)
 
     @property
     def unused_data(self) -> bytes:
@@ -99,13 +102,32 @@ def _zstd_bytes(head: bytes) -> int:
 
     Layout: RFC 8878, 3.1.1.1.
     """
-    if len(head) < _HEAD or head[:4] != _ZSTD_MAGIC:  # one that is skipped
-        return 1 << 18
+    if len(head) < 6 or head[:4] != _ZSTD_MAGIC:  # one that is skipped, or is cut short
+        return _STATE
     described, window = head[4], (8 + (head[5] & 7)) << (7 + (head[5] >> 3))
     if described & 32:  # there is no window but all that comes out, of which the size is told
         begin, flag = 5 + (0, 1, 2, 4)[described & 3], described >> 6
         window = int.from_bytes(head[begin : begin + (1 << flag)], "little") + 256 * (flag == 1)
-    return min(window, _MOST_MEMORY) + (1 << 18)
+    return min(window, _MOST_MEMORY) + _STATE
+
+
+def _xz_bytes(head: bytes) -> int:
+    """The same of a stream of xz: its dictionary, of which the first block says how large it is.
+
+    Layout: the .xz file format 1.2.1, 3.1 and 5.3.1.
+    """
+    if head[:6] != _XZ_MAGIC or not any(head[12:13]):  # none, or one without a block
+        return _STATE
+    at = 14
+    try:
+        for _ in range((head[13] >> 6).bit_count()):  # lengths, seven bits a byte
+            at += next(n for n, byte in enumerate(head[at:], 1) if byte < 128)
+        while head[at] != _LZMA2:  # filters before it: name, bytes of their settings, these
+            at += 2 + head[at + 1]
+        code = head[at + 2]
+    except (IndexError, StopIteration):
+        return _STATE  # it is cut short
+    return min((2 | code & 1) << (code // 2 + 11), _MOST_MEMORY) + _STATE
 
 
 class Codec(NamedTuple):
@@ -124,7 +146,7 @@ _CODECS = {
     ".zst": _ZSTD,
     ".zstd": _ZSTD,
     ".bz2": Codec("bzip2", bz2.BZ2Decompressor, lambda head: 4 << 20, False),
-    ".xz": Codec("xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_MEMORY), lambda head: 9 << 20, True),
+    ".xz": Codec("xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_MEMORY), _xz_bytes, True),
 }
 
 
@@ -178,7 +200,7 @@ class _Input:
 
     def turn_to(self, source: Source) -> None:
         self._source = source
-        self._step = _TAKEN_FAR if hasattr(source, "tail") else _TAKEN
+        self._step = _TAKEN_FAR if source.remote else _TAKEN
 
     @property
     def nbytes(self) -> int:
@@ -203,6 +225,14 @@ class _Input:
             self._end += length
         piece = self._held[self._used : self._used + most]
         self._used += len(piece)
+        return piece
+
+    def peek(self, most: int) -> bytes:
+        """The next bytes, which stay the next."""
+        piece = self.take(most)
+        while len(piece) < most and (more := self.take(most - len(piece))):
+            piece += more
+        self.give_back(len(piece))
         return piece
 
     def give_back(self, nbytes: int) -> None:
@@ -254,7 +284,11 @@ class Inflated:
 
     @property
     def nbytes(self) -> int:
-        return self._input.nbytes + (0 if self._member is None else self._member_bytes)
+        of = self._member
+        if of is None:
+            return self._input.nbytes
+        unused = of.tail_bytes if isinstance(of, _Gunzip) else 0 if of.needs_input else _FED
+        return self._input.nbytes + self._member_bytes + unused
 
     @property
     def restart(self) -> int:
@@ -314,7 +348,5 @@ class Inflated:
             if not piece:
                 return False
         self._begun = self._input.at, self._came_out
-        head = self._input.take(_HEAD)
-        self._input.give_back(len(head))
-        self._member, self._member_bytes = self._codec.open(), self._codec.nbytes(head)
+        self._member, self._member_bytes = self._codec.open(), self._codec.nbytes(self._input.peek(_HEAD))
         return True

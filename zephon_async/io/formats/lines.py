@@ -162,7 +162,7 @@ class LineScan:
     @property
     def nbytes(self) -> int:
         """Bytes that it holds."""
-        return self._stream.nbytes + self._text.nbytes
+        return self._stream.nbytes + self._text.nbytes + self._ends.nbytes
 
     @property
     def restart(self) -> int:

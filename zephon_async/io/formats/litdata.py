@@ -147,14 +147,10 @@ class LitdataDecoder:
 
     def _scanned(self, source: Source, layout: Layout, unit: Any, blocks: range, first: int, rows: int) -> Samples:
         """Samples of a chunk that is compressed as a whole."""
-        key = (source.where, int(unit["start"]))
-        scan = self._pool.take(key, blocks.start) or Scan(source, layout)
-        scan.turn_to(source)
-        samples = scan.samples(first, rows)
-        scan.at = blocks.stop
-        if first + rows < layout.rows:
-            self._pool.put(key, scan)
-        return samples
+        with self._pool.opened(source.where, unit, blocks, lambda: Scan(source, layout)) as scan:
+            scan.turn_to(source)
+            scan.at = blocks.stop
+            return scan.samples(first, rows)
 
     def _block(self, layout: Layout, samples: Samples, unit: Any, block: int, before: int) -> Decoded:
         begin, rows = span_of(unit, block)

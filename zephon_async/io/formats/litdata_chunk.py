@@ -62,7 +62,7 @@ class Window:
 
     def __init__(self, source: Source, start: int, stop: int) -> None:
         self.where, self.name, self.tag, self.size = source.where, source.name, source.tag, stop - start
-        self.key = f"{source.key} from {start} to {stop}"
+        self.key, self.remote = f"{source.key} from {start} to {stop}", source.remote
         self._source, self._start = source, start
 
     def read(self, offset: int, length: int) -> bytes:

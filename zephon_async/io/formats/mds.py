@@ -137,12 +137,8 @@ class MdsDecoder:
         found = FOUND.of(source)
         if not found.is_compressed:
             return self._blocks(source, open_samples(source, found), unit, blocks)
-        key = (source.where, int(unit["start"]))
-        opened = self._pool.take(key, blocks.start) or Opened(source, found)
-        decoded = self._blocks(source, opened.samples, unit, blocks)
-        if blocks.stop * int(unit["block"]) < int(unit["length"]):
-            self._pool.put(key, opened)
-        return decoded
+        with self._pool.opened(source.where, unit, blocks, lambda: Opened(source, found)) as shard:
+            return self._blocks(source, shard.samples, unit, blocks)
 
     def _blocks(self, source: Source, samples: Samples, unit: Any, blocks: range) -> list[Decoded]:
         """Row blocks, of which the samples are read at once."""

@@ -19,6 +19,8 @@ from zephon_async.io.pool import Key, Pool
 from zephon_async.io.spill import Spill
 from zephon_async.io.stores import Source
 
+_PIECE = 1 << 8  # bytes of what is known of a piece that is kept, about
+
 
 def stream_in(pool: Pool, key: Key, source: Source, codec: Codec) -> Stream:
     """What comes out of a compressed unit, from its start on: of one that was thrown out of the pool, what is shared."""
@@ -42,7 +44,7 @@ class Shared:
     def nbytes(self) -> int:
         """Bytes of memory that it holds."""
         stream = self._stream
-        return 0 if stream is None else stream.nbytes
+        return _PIECE * len(self._ends) + (0 if stream is None else stream.nbytes)
 
     def piece(self, at: int, source: Source) -> bytes | None:
         """Some bytes from a place on; none at the end. None where nobody keeps them. Raises `ShardError`."""

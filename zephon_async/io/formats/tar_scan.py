@@ -19,6 +19,7 @@ from zephon_async.io.stores import Source
 _RUN = 4 << 20  # bytes that are read at once
 _SHORT = 1 << 16  # ... where what lies between is longer than a run; and that are rather read twice than copied
 MOST_UNPACKED = 2 << 30  # bytes of a file of a compressed shard
+_MEMBER = 300  # bytes of what is known of a file, about
 
 
 class _Bytes(Protocol):
@@ -143,7 +144,7 @@ class TarScan:
     @property
     def nbytes(self) -> int:
         """Bytes that it holds."""
-        return self._bytes.nbytes + len(self._text)
+        return self._bytes.nbytes + len(self._text) + _MEMBER * len(self.run.members)
 
     @property
     def restart(self) -> int:

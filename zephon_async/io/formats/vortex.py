@@ -205,13 +205,9 @@ class VortexDecoder:
         self._schema, self._required, self._pool = schema, required, pool
 
     def read(self, source: Source, unit: Any, blocks: range) -> Sequence[Decoded]:
-        key = (source.where, int(unit["start"]))
-        opened = self._pool.take(key, blocks.start) or _Opened(source, self._schema, self._required)
-        opened.raw.source = source
-        decoded = [decoded_block(opened.block(unit, block), self._schema, unit, block) for block in blocks]
-        if blocks.stop * int(unit["block"]) < int(unit["length"]):
-            self._pool.put(key, opened)
-        return decoded
+        with self._pool.opened(source.where, unit, blocks, lambda: _Opened(source, self._schema, self._required)) as found:
+            found.raw.source = source
+            return [decoded_block(found.block(unit, block), self._schema, unit, block) for block in blocks]
 
     def ranges(self, source: Source, unit: Any, blocks: range) -> Sequence[tuple[int, int]]:
         """None that is known: the library does not tell where chunks lie, and asks for them when it needs them."""

@@ -40,6 +40,10 @@ class Source(Protocol):
     def tag(self) -> str:
         """Changes when the shard does."""
 
+    @property
+    def remote(self) -> bool:
+        """Whether it is fetched over the network. Large reads are better then; a whole object has `tail` and `keep` (io.remote)."""
+
     def read(self, offset: int, length: int) -> bytes:
         """Exactly `length` bytes from `offset` on; anything else is a `ShardError`."""
 

@@ -64,6 +64,7 @@ class LanceSource:
     size: int
     tag: str
     store: "LanceStore" = field(repr=False)
+    remote = False
 
     @property
     def key(self) -> str:

@@ -33,6 +33,7 @@ class LocalSource:
     size: int
     tag: str
     known: dict[str, tuple[int, str]] = field(default_factory=dict, repr=False)
+    remote = False
 
     def read(self, offset: int, length: int) -> bytes:
         try:

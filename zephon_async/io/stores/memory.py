@@ -18,6 +18,7 @@ class TableSource:
     size: int
     table: pa.Table
     tag = ""
+    remote = False
 
     @property
     def key(self) -> str:
