@@ -2,9 +2,10 @@
 
 The key of a file is its name up to the first dot behind the last slash; it is the column `__key__`. What is behind that dot, in
 lower case, is its column. Files without a dot there, hidden ones (with nothing before the dot), those below a folder or of a name
-like `__this__`, folders and links are passed over. A column that a row has twice makes it a bad row; a key that comes back later is
-another row. All this is as in the package webdataset, but that there a hidden file in a folder is a row of its own, and that it
-takes tars without the two blocks of zeros at their end, and what lies behind these, in silence: here both are errors.
+like `__this__`, folders and links are passed over. A column that a row has twice makes it a bad row, `__key__` too; a key that
+comes back later is another row. All this is as in the package webdataset, but that there a hidden file in a folder is a row of its
+own, and that it takes tars without the two blocks of zeros at their end, and what lies behind these, in silence: here both are
+errors.
 
 By the last part of its name a column is text (`txt`, `text`, `transcript`), int64 (`cls`, `cls2`, `index`, `inx`, `id`), JSON text
 (`json`, `jsn`), the numbers of an array (`npy`, see `npy`) or else bytes, such as images, which stay encoded; a type that is pinned
@@ -81,7 +82,7 @@ class WebDatasetFormat(Format):
             samples = _alone(source, unit, wanted)
         else:
             samples, _ = _next(_scan(source, wanted), unit, wanted)
-        names = [name for name in samples.columns if _is_sound(name)]
+        names = [name for name in samples.columns if _is_sound(name) and name != KEY]
         fields = [pa.field(KEY, pa.large_string()), *(field_of(name, samples.values(name)) for name in names)]
         return pa.schema([field for field in fields if columns is None or field.name in columns])
 
@@ -180,6 +181,8 @@ class WebDatasetDecoder:
         made, misfits = conform(columns, rows, self._schema)
         for row, reason in misfits.items():
             bad.setdefault(row, reason)
+        for row in samples.rows(KEY):
+            bad.setdefault(row, f"has a file {KEY!r}, and that column is the key of the sample")
         starts = {row: samples.keys[row][:_START_BYTES] for row in bad}  # a sample begins with the name of its first file
         return Decoded(block, made, np.array(samples.starts, np.int64), bad, last, starts)
 
