@@ -36,6 +36,7 @@ from zephon_async.io.formats.samples import ANY, KEY, Samples, column_name, spli
 from zephon_async.io.formats.shared import stream_in
 from zephon_async.io.formats.tar import walk
 from zephon_async.io.formats.tar_scan import Run, TarScan
+from zephon_async.io.formats.tar_usual import BLOCK
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source, view_of
 
@@ -64,7 +65,7 @@ class WebDatasetFormat(Format):
     def units(self, source: Source, measure: Measure, unit_bytes: int, block_bytes: int) -> Sequence[UnitSpan]:
         if measure == "bytes" and source.size:
             return [UnitSpan(0, source.size, 0, source.size, min(block_bytes, unit_bytes), FROM_START)]
-        return self.units_by(source, _counted(source), block_bytes)
+        return _units(source, _counted(source), block_bytes)
 
     def described(self, source: Source) -> tuple[int, dict[str, Any]]:
         edges = _counted(source)
@@ -72,7 +73,11 @@ class WebDatasetFormat(Format):
         return edges.total, kept.described()
 
     def units_by(self, source: Source, edges: Edges, block_bytes: int) -> Sequence[UnitSpan]:
-        return between(edges, block_bytes) if _codec(source) is None else from_start(edges, source.size, block_bytes)
+        if _codec(source) is None:  # a tar is filled up to a round size, so one that has grown may have the same
+            left = source.size - edges.end
+            if left < 2 * BLOCK or any(source.read(edges.end, 2 * BLOCK)):
+                raise _of_another(source, f"do not end at byte {edges.end:,}")
+        return _units(source, edges, block_bytes)
 
     def look(self, source: Source, unit: Any, block_bytes: int, columns: Collection[str] | None) -> pa.Schema:
         def wanted(column: str) -> bool:
@@ -88,6 +93,16 @@ class WebDatasetFormat(Format):
 
     def decoder(self, schema: pa.Schema, required: Collection[str], pool: Pool) -> "WebDatasetDecoder":
         return WebDatasetDecoder(schema, pool)
+
+
+def _units(source: Source, edges: Edges, block_bytes: int) -> Sequence[UnitSpan]:
+    return between(edges, block_bytes) if _codec(source) is None else from_start(edges, source.size, block_bytes)
+
+
+def _of_another(source: Source, what: str) -> ShardError:
+    return ShardError(
+        f"{source.where}: its rows {what}, as was counted; start again, and where there is an index.json build it again"
+    )
 
 
 def _is_sound(column: str) -> bool:
@@ -163,6 +178,8 @@ class WebDatasetDecoder:
                 self._pool.mark(key, scan)
             if given:
                 decoded.append(self._block(number, samples, last))
+        if not last and unit["entry"] != FROM_START and scan.at * int(unit["block"]) >= int(unit["length"]):
+            raise _of_another(source, f"are not {unit['length']:,}")
         if not last:
             self._pool.put(key, scan)
         behind = range(max(scan.at, blocks.start), blocks.stop)
