@@ -8,6 +8,7 @@ Threads: formats and decoders are values; any thread may call them at any time.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -224,8 +225,10 @@ def check_columns(source: Source, schema: pa.Schema, wanted: Collection[str], re
             f"{source.where}: there is no column {missing[0]!r}; its columns are {', '.join(map(repr, names)) or 'none'}"
             f"{hint(missing[0], names)}"
         )
-    present = [name for name in names if name in wanted]
-    if twice := sorted({name for name in present if present.count(name) > 1}):
+    asked = set(wanted)
+    present = [name for name in names if name in asked]
+    if len(set(present)) < len(present):
+        twice = sorted(name for name, times in Counter(present).items() if times > 1)
         raise ColumnError(f"{source.where}: has two columns named {twice[0]!r}")
     return present
 
