@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 
@@ -44,6 +45,17 @@ def test_rows_are_read_by_their_numbers(written: tuple[Writer, Path], monkeypatc
         with pytest.raises(RecipeError, match=said):
             dataset.read(shard, rows)
     dataset.store.close()
+
+
+def test_types_of_which_arrow_makes_no_empty_columns(tmp_path: Path) -> None:
+    union = pa.UnionArray.from_sparse(pa.array([0, 1, 0], pa.int8()), [pa.array([1, 2, 3]), pa.array(["x", "y", "z"])])
+    batch = pa.record_batch({"a": union})
+    with pa.ipc.new_file(tmp_path / "a.arrow", batch.schema) as file:
+        file.write(batch)
+    dataset = Dataset.from_path("d", tmp_path)
+    assert dataset.read(0).to_pylist() == [{"a": 1}, {"a": "y"}, {"a": 3}]
+    assert dataset.read(0, [2, 2]).to_pylist() == [{"a": 3}, {"a": 3}]
+    assert dataset.read(0, []).to_pylist() == []
 
 
 def test_what_is_asked_for_wrongly(tmp_path: Path) -> None:

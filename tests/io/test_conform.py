@@ -1,7 +1,9 @@
 """Columns made into those of a schema: every value kept or named, never changed."""
 
+import struct
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -34,6 +36,64 @@ def test_what_fits(array: pa.Array, target: pa.DataType, right: list[Any]) -> No
         made, bad = fit(one, target)
         made.validate(full=True)
         assert (made.type, made.to_pylist(), bad) == (target, values, {})
+
+
+def pointing(values: list[str | None], kind: pa.DataType | None = None) -> pa.Array:
+    """Views of which the null ones point at what is not there."""
+    array = pa.array(values, pa.string_view())
+    validity, views, *texts = array.buffers()
+    everywhere = np.frombuffer(views, np.uint8).reshape(-1, 16).copy()
+    everywhere[[value is None for value in values]] = np.frombuffer(
+        struct.pack("<i4sii", 1 << 20, b"what", 1 << 20, 1 << 30), np.uint8
+    )
+    return pa.Array.from_buffers(kind or array.type, len(values), [validity, pa.py_buffer(everywhere), *texts])
+
+
+LONG = "l" * 30
+VIEWS = pointing(["a", None, LONG, None])
+TEXTS, TWO = pa.large_string(), pa.array([0, 2, 4], pa.int32())
+
+
+@pytest.mark.parametrize(
+    ("array", "target", "right"),
+    [
+        (VIEWS, TEXTS, ["a", None, LONG, None]),
+        (pointing(["a", None, LONG, None], pa.binary_view()), pa.large_binary(), [b"a", None, LONG.encode(), None]),
+        (pa.ListArray.from_arrays(TWO, VIEWS), pa.list_(TEXTS), [["a", None], [LONG, None]]),
+        (pa.LargeListArray.from_arrays(TWO, VIEWS), pa.list_(TEXTS), [["a", None], [LONG, None]]),
+        (pa.ListViewArray.from_arrays([2, 0], [2, 2], VIEWS), pa.list_(TEXTS), [[LONG, None], ["a", None]]),
+        (pa.FixedSizeListArray.from_arrays(VIEWS, 2), pa.list_(TEXTS, 2), [["a", None], [LONG, None]]),
+        (pa.StructArray.from_arrays([VIEWS], ["s"]), pa.struct({"s": TEXTS}), [{"s": "a"}, {"s": None}, {"s": LONG}, {"s": None}]),
+        (
+            pa.MapArray.from_arrays(TWO, ["p", "q", "r", "s"], VIEWS),
+            pa.map_(TEXTS, TEXTS),
+            [[("p", "a"), ("q", None)], [("r", LONG), ("s", None)]],
+        ),
+        (pa.DictionaryArray.from_arrays([1, 0, 2], VIEWS), TEXTS, [None, "a", LONG]),
+        (
+            pa.ListArray.from_arrays([0, 1, 3], pa.DictionaryArray.from_arrays([1, 0, 2], VIEWS)),
+            pa.list_(TEXTS),
+            [[None], ["a", LONG]],
+        ),
+        (pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int32()), VIEWS.slice(0, 2)), TEXTS, ["a", None, None]),
+    ],
+)
+def test_where_null_views_point_is_not_looked_at(array: pa.Array, target: pa.DataType, right: list[Any]) -> None:
+    for one, values in ((array, right), (array.slice(1), right[1:])):
+        made, bad = fit(one, target)
+        made.validate(full=True)
+        assert (made.type, made.to_pylist(), bad) == (target, values, {})
+
+
+def test_lists_of_views_of_lists() -> None:
+    views = pa.array([[[1], None, []], None, [[2, 3]]], pa.list_(pa.list_view(pa.int64())))
+    assert fit(views.slice(1), pa.list_(pa.list_(pa.int64())))[0].to_pylist() == [None, [[2, 3]]]
+
+
+def test_views_of_texts_that_are_not_utf_8() -> None:
+    views = pa.array([b"a", b"\xff", b"l" * 29 + b"\xff", None], pa.binary_view())
+    made, bad = fit(pa.Array.from_buffers(pa.string_view(), 4, views.buffers()), TEXTS)
+    assert (made.to_pylist(), bad) == (["a", None, None, None], {1: "the text is not UTF-8", 2: "the text is not UTF-8"})
 
 
 OUT = "Integer value 2147483648 not in range: -2147483648 to 2147483647"

@@ -2,12 +2,14 @@
 
 import gzip
 import hashlib
+import io
 import json
 import lzma
 import os
 import pickle
 import re
 import shutil
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -562,3 +564,29 @@ def test_edges_are_thinned_to_the_first_of_each_block() -> None:
     nothing = Edges(np.array([0]), np.array([7]))
     assert [each.tolist() for each in nothing.thinned(10)] == [[0], [7]]
     assert find_format("parquet").entered_by_index is False
+
+
+@pytest.mark.parametrize("ending", ["tar", "tar.gz"])
+def test_rows_that_an_index_does_not_know_are_not_lost(ending: str, tmp_path: Path, large: Callable[..., None]) -> None:
+    def write(rows: int) -> None:
+        path = tmp_path / "a.tar"
+        with tarfile.open(path, "w") as tar:
+            for row in range(rows):
+                info = tarfile.TarInfo(f"{row}.txt")
+                info.size = 5
+                tar.addfile(info, io.BytesIO(b"12345"))
+        if ending == "tar.gz":
+            path.with_name("a.tar.gz").write_bytes(gzip.compress(path.read_bytes(), 0))
+            path.unlink()
+
+    large(apart=1)
+    write(6)
+    build_index("webdataset", tmp_path)
+    size = (tmp_path / f"a.{ending}").stat().st_size
+    assert len(whole(dataset_of(tmp_path)).rows) == 6
+    write(7)
+    assert (tmp_path / f"a.{ending}").stat().st_size == size
+    with pytest.raises(
+        ShardError, match=r"dataset 'd', shard 'a\.tar.*: its rows (do not end at byte 6,144|are not 6), as was counted"
+    ):
+        whole(dataset_of(tmp_path))

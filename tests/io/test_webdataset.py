@@ -307,6 +307,16 @@ def test_rows_that_are_bad(tmp_path: Path) -> None:
     assert found.rows[8]["npy"] == b"no array"
 
 
+@each_measure
+def test_a_file_that_would_be_the_key(tmp_path: Path) -> None:
+    found = read(tmp_path, [("0.txt", b"a"), ("0.__key__", b"b"), ("1.__KEY__", b"c"), ("2.txt", b"d")])
+    where = "dataset 'd', shard 'a.tar', sample"
+    assert found.bad == [
+        f"{where} '0' (byte 0): has a file '__key__', and that column is the key of the sample",
+        f"{where} '1' (byte 2,048): has a file '__key__', and that column is the key of the sample",
+    ]
+
+
 def saved(array: Any) -> bytes:
     body = io.BytesIO()
     np.save(body, array)

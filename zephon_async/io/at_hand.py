@@ -131,7 +131,7 @@ def _numbers(rows: Sequence[int] | range) -> npt.NDArray[np.int64]:
 
 def _picked(opened: _Shard, schema: pa.Schema, wanted: npt.NDArray[np.int64]) -> pa.Table:
     order = np.argsort(wanted, kind="stable")
-    pieces = [schema.empty_table()]
+    pieces = [pa.Table.from_batches([], schema)]  # an empty column cannot be made of every type
     first = 0
     for unit in opened.units:
         length, size = int(unit["length"]), int(unit["block"])

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from zephon_async.io.views import is_view, without_views
 from zephon_async.kinds import is_bytes, is_integers, is_json, is_list, is_text, json_field, list_lengths
 
 T = pa.types
@@ -114,7 +115,7 @@ def batch_of(arrays: list[pa.Array], rows: int, schema: pa.Schema) -> pa.RecordB
 
 def fit(array: pa.Array, target: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
     """The array as type `target`, null where a value does not fit, and the reasons by row. Raises `pa.ArrowInvalid` if broken."""
-    array, bad = _sound(array)
+    array, bad = _sound(without_views(array) if is_view(array.type) else array)
     array = _plain(array, target)
     if array.type != target and not _same_family(array.type, target):
         for row in np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False)).tolist():
@@ -169,17 +170,9 @@ def _plain(array: pa.Array, target: pa.DataType) -> pa.Array:
             values = _plain(array.dictionary, canonical(kind.value_type))
             array = pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
         elif T.is_run_end_encoded(kind):
-            array = pc.run_end_decode(array)
-        elif T.is_string_view(kind):
-            array = array.cast(pa.large_string())
-        elif T.is_binary_view(kind):
-            array = array.cast(pa.large_binary())
-        elif T.is_list_view(kind) or T.is_large_list_view(kind):  # pyarrow's own cast of views gives invalid arrays
-            lengths = list_lengths(array)
-            offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
-            array = pa.LargeListArray.from_arrays(offsets, array.flatten(), mask=array.is_null())
+            array = pc.run_end_decode(without_views(array))
         else:
-            break
+            return without_views(array)
     return array
 
 

@@ -19,6 +19,7 @@ from zephon_async.io.formats.base import (
     UnitSpan,
     check_columns,
     decoded_block,
+    held,
     looked,
     runs_of_rows,
     span_of,
@@ -46,7 +47,7 @@ class _Opened:
         self._where = source.where
         with calling(source.where, "ArrayRecord"):
             self._reader = module.ArrayRecordReader(source.path, _AT_RANDOM)
-            self.rows = int(self._reader.num_records())
+            self.rows = held(source, int(self._reader.num_records()))
             self._check()
         self.nbytes = _BUFFER + _INDEXED * self.rows
 

@@ -20,7 +20,18 @@ from zephon_async.errors import ShardError
 from zephon_async.io.catalog import WHOLE
 from zephon_async.io.conform import conform
 from zephon_async.io.formats.arrow_folders import STATE, pick
-from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, check_columns, looked, rows_of, rows_per_block, span_of
+from zephon_async.io.formats.base import (
+    Decoded,
+    Format,
+    Measure,
+    UnitSpan,
+    check_columns,
+    held,
+    looked,
+    rows_of,
+    rows_per_block,
+    span_of,
+)
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source, SourceFile
 from zephon_async.kinds import is_bytes, is_text
@@ -94,8 +105,12 @@ def _parsed(metadata: bytes) -> tuple[int, int, int]:
         body = _scalar(metadata, message, 3, "<q")
         if kind != _BATCH:
             return kind, body, 0
-        place = _place(metadata, message, 2)
-        return kind, body, _scalar(metadata, place + struct.unpack_from("<I", metadata, place)[0], 0, "<q")
+        batch = _target(metadata, _place(metadata, message, 2))
+        rows = _scalar(metadata, batch, 0, "<q")
+        nodes = _target(metadata, _place(metadata, batch, 1))  # how many, and of each column, and of what it is made of, the length
+        if struct.unpack_from("<I", metadata, nodes)[0] and (of_first := struct.unpack_from("<q", metadata, nodes + 4)[0]) != rows:
+            raise pa.ArrowInvalid(f"a batch of {rows:,} rows has a column of {of_first:,}")
+        return kind, body, rows
     except (struct.error, IndexError) as error:
         raise pa.ArrowInvalid(f"a message has broken metadata: {error}") from error
 
@@ -107,6 +122,12 @@ def _place(buffer: bytes, table: int, number: int) -> int:
         return 0
     offset: int = struct.unpack_from("<H", buffer, layout + 4 + 2 * number)[0]
     return table + offset if offset else 0
+
+
+def _target(buffer: bytes, place: int) -> int:
+    """What a field of a flatbuffer points at."""
+    offset: int = struct.unpack_from("<I", buffer, place)[0]
+    return place + offset
 
 
 def _scalar(buffer: bytes, table: int, number: int, kind: str) -> int:
@@ -137,15 +158,20 @@ class ArrowFormat(Format):
         return "rows"
 
     def units(self, source: Source, measure: Measure, unit_bytes: int, block_bytes: int) -> Sequence[UnitSpan]:
-        _schema_of(source)
+        schema, _ = _schema_of(source)
         units, first = [], 0
         for message in _messages(source):
+            if message.kind not in (_BATCH, _DICTIONARY) and message != schema:
+                raise ShardError(
+                    f"{source.where}: the Arrow message at byte {message.start:,} is of kind {message.kind}: it is broken"
+                )
             if message.kind == _BATCH:
                 block = rows_per_block(message.rows, message.stop - message.start, block_bytes)
                 units.append(UnitSpan(message.start, message.stop, first, message.rows, block, WHOLE))
                 first += message.rows
         if _bounds(source)[0] and (listed := pyarrow.ipc.open_file(SourceFile(source)).num_record_batches) != len(units):
             raise ShardError(f"{source.where}: has {len(units)} record batches, but its footer lists {listed}")
+        held(source, first)
         return units
 
     def look(self, source: Source, unit: Any, block_bytes: int, columns: Collection[str] | None) -> pa.Schema:

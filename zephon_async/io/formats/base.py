@@ -8,6 +8,7 @@ Threads: formats and decoders are values; any thread may call them at any time.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from zephon_async.checks import hint
 from zephon_async.errors import ColumnError, ShardError, StorageError
-from zephon_async.io.catalog import ANYWHERE, IN_ORDER
+from zephon_async.io.catalog import ANYWHERE, IN_ORDER, MOST_RATIO
 from zephon_async.io.conform import canonical_field, conform
 from zephon_async.io.formats.edges import Edges
 from zephon_async.io.pool import Pool
@@ -28,7 +29,8 @@ from zephon_async.io.stores import Source, Store
 
 Measure: TypeAlias = Literal["rows", "bytes"]
 MOST_ROWS = 4096  # of a row block, where rows are counted
-_ABSURD = re.compile(r"of size \d{14,} failed")  # what a broken shard asks for; less than that a machine may lack
+_ASKED = re.compile(r"of size (\d+) failed")
+_ABSURD = 10**14  # bytes, which no machine has
 
 
 class UnitSpan(NamedTuple):
@@ -160,6 +162,13 @@ class Format(Protocol):
         """A decoder that gives exactly the columns of `schema`, null where a shard lacks one that is not required."""
 
 
+def held(source: Source, rows: int) -> int:
+    """How many rows a shard says that it has. Raises `ShardError` for more than its bytes can hold: no run would end with them."""
+    if not 0 <= rows <= MOST_RATIO * source.size:
+        raise ShardError(f"{source.where}: says that it has {rows:,} rows, in {source.size:,} bytes: it is broken")
+    return rows
+
+
 def rows_per_block(rows: int, nbytes: int, block_bytes: int) -> int:
     """Rows of a row block of at most about `block_bytes`, for `rows` rows of `nbytes` bytes in all: blocks of even size."""
     blocks = max(-(-nbytes // block_bytes), -(-rows // MOST_ROWS), 1)
@@ -216,8 +225,10 @@ def check_columns(source: Source, schema: pa.Schema, wanted: Collection[str], re
             f"{source.where}: there is no column {missing[0]!r}; its columns are {', '.join(map(repr, names)) or 'none'}"
             f"{hint(missing[0], names)}"
         )
-    present = [name for name in names if name in wanted]
-    if twice := sorted({name for name in present if present.count(name) > 1}):
+    asked = set(wanted)
+    present = [name for name in names if name in asked]
+    if len(set(present)) < len(present):
+        twice = sorted(name for name, times in Counter(present).items() if times > 1)
         raise ColumnError(f"{source.where}: has two columns named {twice[0]!r}")
     return present
 
@@ -233,7 +244,9 @@ def reading(source: Source, form: str) -> Iterator[None]:
     try:
         yield
     except MemoryError as error:  # Arrow's is one of its own too
-        if not _ABSURD.search(str(error)):
+        asked = _ASKED.search(str(error))
+        if not asked or int(asked[1]) < min(MOST_RATIO * source.size, _ABSURD):  # what a machine may lack
+            error.add_note(f"while {source.where} was read as {form}")
             raise
         raise ShardError(f"{source.where}: cannot be read as {form}: it is broken: {error}") from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

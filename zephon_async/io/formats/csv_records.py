@@ -194,7 +194,8 @@ def columns_of(lines: Lines, wanted: Sequence[pa.Field], delimiter: bytes) -> tu
 
     A column is of its type where pyarrow's reader gives what it should, else large_binary, as it is written.
     """
-    places = [lines.header.index(field.name) for field in wanted]
+    numbers = {name: n for n, name in enumerate(lines.header)}
+    places = [numbers[field.name] for field in wanted]
     if lines.plain and len(lines.starts):
         starts, stops = lines.starts - lines.base, lines.stops - lines.base
         body = memoryview(lines.text)[starts[0] : text_stops(lines.text, starts[-1:], stops[-1:])[0]]

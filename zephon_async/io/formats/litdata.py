@@ -27,7 +27,7 @@ from zephon_async.errors import ColumnError, DatasetError, ShardError
 from zephon_async.io.catalog import ANYWHERE, IN_ORDER
 from zephon_async.io.conform import conform
 from zephon_async.io.formats import arrow
-from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, check_columns, rows_of, rows_per_block, span_of
+from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, check_columns, held, rows_of, rows_per_block, span_of
 from zephon_async.io.formats.litdata_chunk import (
     ARROW,
     BATCHES,
@@ -81,7 +81,7 @@ class LitdataFormat(Format):
         rows = layout.rows
         block = rows_per_block(rows, layout.nbytes, block_bytes)
         if layout.kind == WHOLE:
-            return [UnitSpan(0, source.size, 0, rows, block, IN_ORDER)]
+            return [UnitSpan(0, source.size, 0, held(source, rows), block, IN_ORDER)]
         if layout.kind == ARROW:
             units = arrow.FORMAT.units(_window(source, layout), measure, unit_bytes, block_bytes)
             if (count := sum(unit.length for unit in units)) != rows:

@@ -12,6 +12,7 @@ from typing import Annotated, NamedTuple, TypeAlias
 import msgspec
 
 from zephon_async.errors import DatasetError, MissingError, ShardError
+from zephon_async.io.catalog import MOST_RATIO
 from zephon_async.io.formats.remembered import MOST_BYTES, Remembered
 from zephon_async.io.hashes import hashed
 from zephon_async.io.stores import Source
@@ -150,8 +151,18 @@ def find(source: Source) -> Found:
                     f"{source.where}: has {source.size:,} bytes, but its {INDEX} says {found.file.bytes:,}; "
                     "it was cut short, or the index is of another version of it"
                 )
+            _check_sizes(source, found)
             return found
     raise ShardError(f"{source.where}: {_unnamed(source.name, troubles)}; {_NOT_MENDED}")
+
+
+def _check_sizes(source: Source, found: Found) -> None:
+    """Raise `ShardError` where a shard cannot have what its index says: no run would end with that."""
+    nbytes, samples = found.entry.raw_data.bytes, found.entry.samples
+    if found.is_compressed and nbytes > MOST_RATIO * source.size:
+        raise ShardError(f"{source.where}: {nbytes:,} bytes cannot come out of {source.size:,}: its {INDEX} is not what it seems")
+    if nbytes < 4 * (samples + 2):  # how many there are, and where each begins and the last ends
+        raise ShardError(f"{source.where}: its {INDEX} says {samples:,} samples, and {nbytes:,} bytes cannot hold them")
 
 
 def verify(where: str, file: File, body: bytes) -> None:

@@ -111,10 +111,6 @@ def _inflated(source: Source, found: Found) -> bytes:
     name = (found.entry.compression or "").partition(":")[0]
     if name not in COMPRESSIONS:
         raise ShardError(f"{source.where}: is compressed as {name!r}, which is not known; known: {', '.join(COMPRESSIONS)}")
-    if raw.bytes > MOST_RATIO * source.size:
-        raise ShardError(
-            f"{source.where}: {raw.bytes:,} bytes cannot come out of {source.size:,}: its {INDEX} is not what it seems"
-        )
     if packed.hashes:
         verify(source.where, packed, source.read(0, source.size))
     pieces, nbytes = [], 0

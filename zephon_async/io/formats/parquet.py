@@ -17,7 +17,18 @@ import pyarrow.parquet as pq
 from zephon_async.errors import ShardError
 from zephon_async.io.catalog import IN_ORDER
 from zephon_async.io.conform import conform
-from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, check_columns, looked, rows_of, rows_per_block, span_of
+from zephon_async.io.formats.base import (
+    Decoded,
+    Format,
+    Measure,
+    UnitSpan,
+    check_columns,
+    held,
+    looked,
+    rows_of,
+    rows_per_block,
+    span_of,
+)
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source, SourceFile
 
@@ -68,6 +79,12 @@ class ParquetFormat(Format):
             block = rows_per_block(group.num_rows, group.total_byte_size, block_bytes)
             units.append(UnitSpan(number, number + 1, first, group.num_rows, block, IN_ORDER))
             first += group.num_rows
+            if group.num_columns and group.num_rows > (values := group.column(0).num_values):
+                raise ShardError(
+                    f"{source.where}: row group {number} says that it has {group.num_rows:,} rows, and of its first column "
+                    f"{values:,} values: it is broken"
+                )
+        held(source, first)
         return units
 
     def described(self, source: Source) -> tuple[int, dict[str, Any]]:

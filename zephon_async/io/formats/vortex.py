@@ -29,6 +29,7 @@ from zephon_async.io.formats.base import (
     UnitSpan,
     check_columns,
     decoded_block,
+    held,
     looked,
     rows_per_block,
     span_of,
@@ -112,7 +113,8 @@ def _know(source: Source) -> _Known:
     with _decoding(raw):
         file = _vortex().open_readable(raw, concurrency=_READS)
         schema = file.dtype.to_arrow_schema()
-        known = _Known(file.footer, schema, tuple(file.splits()), int(file.footer.row_count))
+        rows = held(source, int(file.footer.row_count))
+        known = _Known(file.footer, schema, tuple(file.splits()), rows)
     edges = [0, *(stop for _, stop in known.splits)]
     if [start for start, _ in known.splits] != edges[:-1] or edges[-1] != known.rows:
         raise ShardError(f"{source.where}: its chunks are of {edges[-1]:,} rows, not of {known.rows:,} as its footer says")

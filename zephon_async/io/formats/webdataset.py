@@ -2,9 +2,10 @@
 
 The key of a file is its name up to the first dot behind the last slash; it is the column `__key__`. What is behind that dot, in
 lower case, is its column. Files without a dot there, hidden ones (with nothing before the dot), those below a folder or of a name
-like `__this__`, folders and links are passed over. A column that a row has twice makes it a bad row; a key that comes back later is
-another row. All this is as in the package webdataset, but that there a hidden file in a folder is a row of its own, and that it
-takes tars without the two blocks of zeros at their end, and what lies behind these, in silence: here both are errors.
+like `__this__`, folders and links are passed over. A column that a row has twice makes it a bad row, `__key__` too; a key that
+comes back later is another row. All this is as in the package webdataset, but that there a hidden file in a folder is a row of its
+own, and that it takes tars without the two blocks of zeros at their end, and what lies behind these, in silence: here both are
+errors.
 
 By the last part of its name a column is text (`txt`, `text`, `transcript`), int64 (`cls`, `cls2`, `index`, `inx`, `id`), JSON text
 (`json`, `jsn`), the numbers of an array (`npy`, see `npy`) or else bytes, such as images, which stay encoded; a type that is pinned
@@ -35,6 +36,7 @@ from zephon_async.io.formats.samples import ANY, KEY, Samples, column_name, spli
 from zephon_async.io.formats.shared import stream_in
 from zephon_async.io.formats.tar import walk
 from zephon_async.io.formats.tar_scan import Run, TarScan
+from zephon_async.io.formats.tar_usual import BLOCK
 from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source, view_of
 
@@ -63,7 +65,7 @@ class WebDatasetFormat(Format):
     def units(self, source: Source, measure: Measure, unit_bytes: int, block_bytes: int) -> Sequence[UnitSpan]:
         if measure == "bytes" and source.size:
             return [UnitSpan(0, source.size, 0, source.size, min(block_bytes, unit_bytes), FROM_START)]
-        return self.units_by(source, _counted(source), block_bytes)
+        return _units(source, _counted(source), block_bytes)
 
     def described(self, source: Source) -> tuple[int, dict[str, Any]]:
         edges = _counted(source)
@@ -71,7 +73,11 @@ class WebDatasetFormat(Format):
         return edges.total, kept.described()
 
     def units_by(self, source: Source, edges: Edges, block_bytes: int) -> Sequence[UnitSpan]:
-        return between(edges, block_bytes) if _codec(source) is None else from_start(edges, source.size, block_bytes)
+        if _codec(source) is None:  # a tar is filled up to a round size, so one that has grown may have the same
+            left = source.size - edges.end
+            if left < 2 * BLOCK or any(source.read(edges.end, 2 * BLOCK)):
+                raise _of_another(source, f"do not end at byte {edges.end:,}")
+        return _units(source, edges, block_bytes)
 
     def look(self, source: Source, unit: Any, block_bytes: int, columns: Collection[str] | None) -> pa.Schema:
         def wanted(column: str) -> bool:
@@ -81,12 +87,22 @@ class WebDatasetFormat(Format):
             samples = _alone(source, unit, wanted)
         else:
             samples, _ = _next(_scan(source, wanted), unit, wanted)
-        names = [name for name in samples.columns if _is_sound(name)]
+        names = [name for name in samples.columns if _is_sound(name) and name != KEY]
         fields = [pa.field(KEY, pa.large_string()), *(field_of(name, samples.values(name)) for name in names)]
         return pa.schema([field for field in fields if columns is None or field.name in columns])
 
     def decoder(self, schema: pa.Schema, required: Collection[str], pool: Pool) -> "WebDatasetDecoder":
         return WebDatasetDecoder(schema, pool)
+
+
+def _units(source: Source, edges: Edges, block_bytes: int) -> Sequence[UnitSpan]:
+    return between(edges, block_bytes) if _codec(source) is None else from_start(edges, source.size, block_bytes)
+
+
+def _of_another(source: Source, what: str) -> ShardError:
+    return ShardError(
+        f"{source.where}: its rows {what}, as was counted; start again, and where there is an index.json build it again"
+    )
 
 
 def _is_sound(column: str) -> bool:
@@ -162,6 +178,8 @@ class WebDatasetDecoder:
                 self._pool.mark(key, scan)
             if given:
                 decoded.append(self._block(number, samples, last))
+        if not last and unit["entry"] != FROM_START and scan.at * int(unit["block"]) >= int(unit["length"]):
+            raise _of_another(source, f"are not {unit['length']:,}")
         if not last:
             self._pool.put(key, scan)
         behind = range(max(scan.at, blocks.start), blocks.stop)
@@ -180,6 +198,8 @@ class WebDatasetDecoder:
         made, misfits = conform(columns, rows, self._schema)
         for row, reason in misfits.items():
             bad.setdefault(row, reason)
+        for row in samples.rows(KEY):
+            bad.setdefault(row, f"has a file {KEY!r}, and that column is the key of the sample")
         starts = {row: samples.keys[row][:_START_BYTES] for row in bad}  # a sample begins with the name of its first file
         return Decoded(block, made, np.array(samples.starts, np.int64), bad, last, starts)
 
