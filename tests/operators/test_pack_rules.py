@@ -15,8 +15,8 @@ SMALL_POOL, SMALL_AGE = 3, 7
 
 def placed(name: str, lengths: Sequence[int], size: int, most: int, bins: int) -> list[Row]:
     rule = RULES[name](size, most, bins)
-    rows = [row for number, length in enumerate(lengths) for row in rule.add(number, length)]
-    return rows + rule.rest()
+    half = len(lengths) // 2
+    return rule.add(0, lengths[:half]) + rule.add(half, lengths[half:]) + rule.rest()
 
 
 def whole_rows(number: int, length: int, size: int) -> tuple[list[Row], Piece | None]:

@@ -18,7 +18,6 @@ group or of a number of documents, are flushed at the end of every segment, wher
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from math import ceil
 from typing import Any
 
@@ -33,7 +32,7 @@ from zephon_async.operators.base import Accumulator, Columns, Tally
 from zephon_async.operators.pack_bins import Binned
 from zephon_async.operators.pack_rules import POOL
 from zephon_async.operators.pack_wrap import Wrapped
-from zephon_async.operators.packing import LOSS_MASK, MADE, Pack, Pieces, int32
+from zephon_async.operators.packing import LOSS_MASK, MADE, Pack, Pieces, Values, int32
 from zephon_async.records import ORIGIN, Origins, Records
 
 
@@ -114,8 +113,8 @@ class PackFlat(Pack):
 
     def holds_bytes(self, row_bytes: int) -> int:
         if self.algorithm == "best_fit_wrap":
-            return POOL * row_bytes
-        return self.open_rows() * self.row_bytes(row_bytes)
+            return 2 * POOL * row_bytes
+        return (2 if self.needs_flush else 1) * self.open_rows() * self.row_bytes(row_bytes)
 
     def row_bytes(self, row_bytes: int) -> int:
         carried = row_bytes if self.carry else 0  # of a document; how many are in a row is not known
@@ -125,6 +124,12 @@ class PackFlat(Pack):
         """What is carried."""
         self.check_there("carry", self.carry, schema)
         return self.carry
+
+    def padding(self, aligned: Sequence[pa.Field]) -> Values:
+        kinds = [np.dtype(np.int32), *(np.dtype(field.type.value_type.to_pandas_dtype()) for field in aligned)]
+        return tuple(
+            np.full(self.max_length, fill, kind) for fill, kind in zip((self.pad_id, *(0 for _ in aligned)), kinds, strict=True)
+        )
 
     def _schema_for(self, aligned: Sequence[pa.Field], carried: Sequence[pa.Field]) -> pa.Schema:
         fields = [pa.field(field.name, pa.list_(field.type.value_type, self.max_length), metadata={FILL: "0"}) for field in aligned]
@@ -139,12 +144,10 @@ class PackFlat(Pack):
         tally: Tally,
         others: pa.RecordBatch | None = None,
     ) -> Records:
-        ends = np.append(0, np.cumsum(pieces.lengths))[offsets]
         carried = [] if others is None else others.columns
         schema = self._schema_for(pieces.aligned, [] if others is None else list(others.schema))
-        fills = [self.pad_id, *(0 for _ in pieces.aligned)]
-        tokens, *aligned = (self._filled(each, ends, fill) for each, fill in zip(pieces.values, fills, strict=True))
-        tally["padding_tokens"] += len(tokens) - len(pieces.values[0])
+        tokens, *aligned = pieces.values
+        tally["padding_tokens"] += len(tokens) - int(pieces.lengths.sum())
         columns = [
             pa.array(tokens),
             pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(pieces.lengths, pa.int32())),
@@ -160,16 +163,6 @@ class PackFlat(Pack):
         ]
         cut = pieces.cut_origins()
         return Records(pa.RecordBatch.from_arrays(arrays, schema=schema), Origins(cut.segments, cut.bounds()[offsets]))
-
-    def _filled(self, values: npt.NDArray[Any], ends: npt.NDArray[np.int64], fill: int) -> npt.NDArray[Any]:
-        """Rows that end at some values, each filled to its whole length."""
-        rows = len(ends) - 1
-        if len(values) == rows * self.max_length:
-            return values
-        filled = np.full((rows, self.max_length), fill, values.dtype)
-        for row, (begin, end) in enumerate(pairwise(ends.tolist())):
-            filled[row, : end - begin] = values[begin:end]
-        return filled.reshape(-1)
 
 
 def _are_joined(kind: pa.DataType) -> bool:

@@ -1,6 +1,6 @@
 """Which documents share a row: the rules of packing, in whole numbers alone.
 
-A rule is told the documents of one lane (and group) in their order, by a number and a length; it gives rows that are closed, as
+A rule is told the documents of one lane (and group) in their order, by numbers and lengths; it gives rows that are closed, as
 lists of pieces (document, first token, the one behind the last), and `rest` closes what is open. What fills a row by itself never
 waits: of a document of more than `size` tokens every whole row of it goes straight out, and what is left is placed like a document.
 
@@ -18,7 +18,7 @@ by age.
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
@@ -36,17 +36,18 @@ class Rule(Protocol):
     def __init__(self, size: int, most: int, bins: int) -> None:
         """size: tokens of a row. most: pieces in it. bins: open rows."""
 
-    def add(self, number: int, length: int) -> list[Row]:
-        """Take a document of at least one token; gives the rows that it closes."""
+    def add(self, first: int, lengths: Sequence[int]) -> list[Row]:
+        """Take documents of at least one token, numbered from `first` on; gives the rows that they close."""
 
     def rest(self) -> list[Row]:
         """Close all; afterwards this is as new."""
 
 
-def _whole_rows(number: int, length: int, size: int) -> tuple[list[Row], int]:
-    """The rows that a document fills by itself, and where what is left of it begins."""
+def _whole_rows(rows: list[Row], number: int, length: int, size: int) -> int:
+    """Add the rows that a document fills by itself; gives where what is left of it begins."""
     rest = length - length % size
-    return [[(number, start, start + size)] for start in range(0, rest, size)], rest
+    rows += [[(number, start, start + size)] for start in range(0, rest, size)]
+    return rest
 
 
 class Wrap:
@@ -57,14 +58,16 @@ class Wrap:
         self._row: Row = []
         self._room = size
 
-    def add(self, number: int, length: int) -> list[Row]:
-        rows, start = list[Row](), 0
-        while start < length:
-            taken = min(self._room, length - start)
-            self._row.append((number, start, start + taken))
-            self._room, start = self._room - taken, start + taken
-            if not self._room or len(self._row) == self._most:
-                rows += self.rest()
+    def add(self, first: int, lengths: Sequence[int]) -> list[Row]:
+        rows = list[Row]()
+        for number, length in enumerate(lengths, first):
+            start = 0
+            while start < length:
+                taken = min(self._room, length - start)
+                self._row.append((number, start, start + taken))
+                self._room, start = self._room - taken, start + taken
+                if not self._room or len(self._row) == self._most:
+                    rows += self.rest()
         return rows
 
     def rest(self) -> list[Row]:
@@ -84,20 +87,22 @@ class FirstFit:
         self._rooms: dict[int, int] = {}  # likewise
         self._born = 0
 
-    def add(self, number: int, length: int) -> list[Row]:
-        rows, start = _whole_rows(number, length, self._size) if length >= self._size else ([], 0)
-        if not (need := length - start):
-            return rows
-        row = next((row for row, room in self._rooms.items() if room >= need), -1)
-        if row < 0:
-            if len(self._open) == self._bins:
-                rows.append(self._close(min(self._rooms, key=self._rooms.__getitem__)))
-            row, self._born = self._born, self._born + 1
-            self._open[row], self._rooms[row] = [], self._size
-        self._open[row].append((number, start, length))
-        self._rooms[row] -= need
-        if not self._rooms[row] or len(self._open[row]) == self._most:
-            rows.append(self._close(row))
+    def add(self, first: int, lengths: Sequence[int]) -> list[Row]:
+        rows = list[Row]()
+        for number, length in enumerate(lengths, first):
+            start = _whole_rows(rows, number, length, self._size) if length >= self._size else 0
+            if not (need := length - start):
+                continue
+            row = next((row for row, room in self._rooms.items() if room >= need), -1)
+            if row < 0:
+                if len(self._open) == self._bins:
+                    rows.append(self._close(min(self._rooms, key=self._rooms.__getitem__)))
+                row, self._born = self._born, self._born + 1
+                self._open[row], self._rooms[row] = [], self._size
+            self._open[row].append((number, start, length))
+            self._rooms[row] -= need
+            if not self._rooms[row] or len(self._open[row]) == self._most:
+                rows.append(self._close(row))
         return rows
 
     def _close(self, row: int) -> Row:
@@ -122,27 +127,28 @@ class BestFit:
         self._keys: list[int] = []  # in ascending order
         self._born = 0
 
-    def add(self, number: int, length: int) -> list[Row]:
-        rows, start = _whole_rows(number, length, self._size) if length >= self._size else ([], 0)
-        if not (need := length - start):
-            return rows
-        keys = self._keys
-        at = bisect_left(keys, need << _LOW)
-        if at < len(keys):
-            key = keys.pop(at)
-        else:
-            if len(keys) == self._bins:
-                rows.append(self._open.pop(keys.pop(0) & _MASK))
-            key = (self._size << _LOW) | self._born
-            self._open[self._born] = []
-            self._born += 1
-        key -= need << _LOW
-        row = self._open[key & _MASK]
-        row.append((number, start, length))
-        if key <= _MASK or len(row) == self._most:
-            rows.append(self._open.pop(key & _MASK))
-        else:
-            insort(keys, key)
+    def add(self, first: int, lengths: Sequence[int]) -> list[Row]:
+        rows, keys, open_, size, most = list[Row](), self._keys, self._open, self._size, self._most
+        for number, length in enumerate(lengths, first):
+            start = _whole_rows(rows, number, length, size) if length >= size else 0
+            if start == length:
+                continue
+            need = (length - start) << _LOW
+            at = bisect_left(keys, need)
+            if at < len(keys):
+                key = keys.pop(at) - need
+            else:
+                if len(keys) == self._bins:
+                    rows.append(open_.pop(keys.pop(0) & _MASK))
+                key = (size << _LOW) + self._born - need
+                open_[self._born] = []
+                self._born += 1
+            row = open_[key & _MASK]
+            row.append((number, start, length))
+            if key <= _MASK or len(row) == most:
+                rows.append(open_.pop(key & _MASK))
+            else:
+                insort(keys, key)
         return rows
 
     def rest(self) -> list[Row]:
@@ -161,15 +167,17 @@ class BestFitWrap:
         self._order = deque[int]()  # when they came, the oldest first; some are gone
         self._came = self._tokens = 0
 
-    def add(self, number: int, length: int) -> list[Row]:
-        rows, start = _whole_rows(number, length, self._size) if length >= self._size else ([], 0)
-        if start == length:
-            return rows
-        self._wait(self._came, (number, start, length))
-        self._order.append(self._came)
-        self._came += 1
-        while len(self._keys) > POOL and self._tokens >= self._size:
-            rows.append(self._row())
+    def add(self, first: int, lengths: Sequence[int]) -> list[Row]:
+        rows = list[Row]()
+        for number, length in enumerate(lengths, first):
+            start = _whole_rows(rows, number, length, self._size) if length >= self._size else 0
+            if start == length:
+                continue
+            self._wait(self._came, (number, start, length))
+            self._order.append(self._came)
+            self._came += 1
+            while len(self._keys) > POOL and self._tokens >= self._size:
+                rows.append(self._row())
         return rows
 
     def rest(self) -> list[Row]:

@@ -79,7 +79,7 @@ class PackSequences(Pack):
         return Binned(self, self._rows, first)
 
     def holds_bytes(self, row_bytes: int) -> int:
-        return POOL * row_bytes if self.algorithm == "best_fit_wrap" else self.open_rows() * self.row_bytes(row_bytes)
+        return 2 * (POOL * row_bytes if self.algorithm == "best_fit_wrap" else self.open_rows() * self.row_bytes(row_bytes))
 
     def row_bytes(self, row_bytes: int) -> int:
         return max(self.max_length * self.token_bytes + ORIGIN.itemsize, row_bytes)

@@ -18,7 +18,8 @@ from zephon_async.operators.packing import Pack, Pieces
 from zephon_async.records import Marks, Records
 
 Made: TypeAlias = Callable[[Pieces, npt.NDArray[np.int64], npt.NDArray[np.integer], Tally], Records]
-"""Rows of pieces: row i begins with piece `offsets[i]`, and the token `next_token[i]` of its last document follows, or NO_TOKEN."""
+"""Rows of pieces, whose values have the padding of each row (`Pack.padding`): row i begins with piece `offsets[i]`, and the token
+`next_token[i]` of its last document follows, or NO_TOKEN."""
 
 
 class Wrapped:
@@ -55,6 +56,9 @@ class Wrapped:
             self._hold([], 0)
             return None
         held = Pieces.concat(self._held)
+        pads = self._pack.padding(held.aligned)
+        values = tuple(np.concatenate((each, pad[len(each) :])) for each, pad in zip(held.values, pads, strict=True))
+        held = held._replace(values=values)
         self._hold([], 0)
         self.given += 1
         return self._made(held, np.array([0, len(held.rows)]), np.array([NO_TOKEN]), tally)

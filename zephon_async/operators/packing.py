@@ -140,6 +140,10 @@ class Pack(Operator):
         """The columns that documents keep as they are."""
         return ()
 
+    def padding(self, aligned: Sequence[pa.Field]) -> Values:
+        """What rows are filled with behind their documents: `max_length` of each; nothing where they are not filled."""
+        return ()
+
     def check_there(self, setting: str, names: Sequence[str], schema: pa.Schema) -> None:
         """Raise `RecipeError` for a column that a schema has not."""
         if missing := [name for name in names if name not in schema.names]:
