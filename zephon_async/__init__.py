@@ -53,6 +53,8 @@ _WHERE = {
     "Dataset": "io",
     "build_index": "io",
     "Operator": "operators",
+    "Report": "operators",
+    "check_operator": "operators",
     "Options": "options",
     "Pipeline": "pipeline",
     "CheckpointSummary": "checkpoints",
@@ -80,6 +82,7 @@ __all__ = [
     "Options",
     "Pipeline",
     "RecipeError",
+    "Report",
     "ShardError",
     "StaticMixtureWorkSource",
     "Statistics",
@@ -90,6 +93,7 @@ __all__ = [
     "ZephonError",
     "__version__",
     "build_index",
+    "check_operator",
     "global_digest",
     "inspect_checkpoint",
 ]
@@ -115,7 +119,7 @@ if TYPE_CHECKING:
         ZephonError,
     )
     from zephon_async.io import Dataset, build_index
-    from zephon_async.operators import Operator
+    from zephon_async.operators import Operator, Report, check_operator
     from zephon_async.options import Options
     from zephon_async.pipeline import Pipeline
     from zephon_async.work import MixtureSpec, StaticMixtureWorkSource, TokenEstimation

@@ -2,6 +2,8 @@
 
 from zephon_async.operators.accumulate import Accumulate
 from zephon_async.operators.base import KINDS, Accumulator, Carrying, Columns, Operator, RecordFailed, Tally
+from zephon_async.operators.check_operator import Report, check_operator, is_own, try_at_start, try_fully
+from zephon_async.operators.contract import Finding, learned, what_is_wrong
 from zephon_async.operators.decode_text import DecodeText
 from zephon_async.operators.ensure_mixture import EnsureMixture
 from zephon_async.operators.expand_chat import ExpandChat
@@ -13,6 +15,7 @@ from zephon_async.operators.map_batches import MapBatches
 from zephon_async.operators.pack_flat import PackFlat
 from zephon_async.operators.pack_sequences import PackSequences
 from zephon_async.operators.shuffle import Shuffle
+from zephon_async.operators.suspicious import look_at_source
 from zephon_async.operators.tokenize import Tokenize
 from zephon_async.operators.tokenize_chat import TokenizeChat
 from zephon_async.operators.tokenize_completion import TokenizeCompletion
@@ -29,6 +32,7 @@ __all__ = [
     "EnsureMixture",
     "ExpandChat",
     "Filter",
+    "Finding",
     "Fingerprint",
     "FlatMap",
     "Map",
@@ -37,11 +41,19 @@ __all__ = [
     "PackFlat",
     "PackSequences",
     "RecordFailed",
+    "Report",
     "Shuffle",
     "Tally",
     "Tokenize",
     "TokenizeChat",
     "TokenizeCompletion",
+    "check_operator",
     "fingerprint",
     "is_interrupt",
+    "is_own",
+    "learned",
+    "look_at_source",
+    "try_at_start",
+    "try_fully",
+    "what_is_wrong",
 ]
