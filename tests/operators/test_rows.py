@@ -315,7 +315,7 @@ def test_columns_without_a_value_and_json_keep_the_type_they_came_with() -> None
 
 
 def test_records_of_a_trial_may_lack_columns() -> None:
-    rows = [{"a": 1}, {"b": "x"}, {"b": None, "c": 1.5, "a": 3}]
+    rows: list[dict[str, Any]] = [{"a": 1}, {"b": "x"}, {"b": None, "c": 1.5, "a": 3}]
     assert learn_schema(rows, pa.schema([]), "f") == pa.schema({"a": I64, "b": TEXT, "c": F64})
 
 
