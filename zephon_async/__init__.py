@@ -22,7 +22,7 @@
     training    what a training step is made of; token_rows: the rows in it, tensors: where they are
     checkpoints what a user holds of one
     faces       for, async for (asyncio, trio)
-    pipeline    the fluent face; building: the methods that add operators
+    pipeline    the fluent face; building: the methods that add operators; reference_names: those of the reference
     explain     the compiled pipeline in text
     cli/        the command
 

@@ -14,9 +14,13 @@ from zephon_async.operators import (
     TOKENIZER_FILES,
     Accumulate,
     DecodeText,
+    Dedup,
     EnsureMixture,
     ExpandChat,
     Filter,
+    FilterBatches,
+    FilterLength,
+    FilterRegex,
     FlatMap,
     Map,
     MapBatches,
@@ -28,10 +32,11 @@ from zephon_async.operators import (
     TokenizeChat,
     TokenizeCompletion,
 )
+from zephon_async.reference_names import ReferenceNames, in_our_words
 from zephon_async.work import WorkSource, target_of
 
 
-class Builder:
+class Builder(ReferenceNames):
     """A source, operators in their order, and the rows of a microbatch at the end (None: not said yet)."""
 
     def __init__(self, source: WorkSource) -> None:
@@ -65,6 +70,26 @@ class Builder:
     def filter(self, fn: Callable[..., Any], **settings: Any) -> Self:
         """Keep the records for which `fn(record: dict)` is true; it may be `async def`. See `operators.Filter`."""
         return self._add(Filter, fn, **settings)
+
+    @checks_call
+    def filter_length(self, field: str, **settings: Any) -> Self:
+        """Keep rows whose `field` has a length from `min=` to `max=`. See `operators.FilterLength`."""
+        return self._add(FilterLength, field, **settings)
+
+    @checks_call
+    def filter_regex(self, field: str, pattern: str, **settings: Any) -> Self:
+        """Keep rows in whose `field` a regular expression is found; `keep=False`: the others. See `operators.FilterRegex`."""
+        return self._add(FilterRegex, field, pattern, **settings)
+
+    @checks_call
+    def filter_batches(self, fn: Callable[..., Any], **settings: Any) -> Self:
+        """Keep the rows for which `fn(batch: pa.RecordBatch)` gives True in its mask. See `operators.FilterBatches`."""
+        return self._add(FilterBatches, fn, **settings)
+
+    @checks_call
+    def dedup(self, fields: str | Sequence[str], **settings: Any) -> Self:
+        """Leave out rows that are equal to one before, among each `window=` rows of a lane. See `operators.Dedup`."""
+        return self._add(Dedup, fields, **settings)
 
     @checks_call
     def flat_map(self, fn: Callable[..., Any], **settings: Any) -> Self:
@@ -129,9 +154,9 @@ class Builder:
         return self._add(PackSequences, max_length, **settings)
 
     @checks_call
-    def shuffle(self, buffer_size: int = 1024, seed: int | None = None) -> Self:
+    def shuffle(self, buffer_size: int = 1024, seed: int | None = None, **settings: Any) -> Self:
         """Permute every window of `buffer_size` rows; the seed is the source's when not given. See `operators.Shuffle`."""
-        return self._add(Shuffle, buffer_size, seed=self._source.seed if seed is None else seed)
+        return self._add(Shuffle, buffer_size, seed=self._source.seed if seed is None else seed, **settings)
 
     @checks_call
     def accumulate(
@@ -166,6 +191,7 @@ class Builder:
                 raise RecipeError(str(error).replace(path, given)) from error.__cause__
 
     def _add(self, operator: type[Operator], *given: Any, **settings: Any) -> Self:
+        settings = in_our_words(operator.name, settings)
         runner = settings.pop("runner", None)
         made = checked(operator.name, operator)(*given, **settings)
         if runner is not None:

@@ -233,7 +233,10 @@ class Pipeline(Builder):
 
     @lets_go
     def validate(self) -> Report:
-        """Try users' functions and operators on up to 64 of the first rows, in this process: see `check_operator`. Starts nothing."""
+        """Try users' functions and operators on up to 64 of the first rows, in this process: see `check_operator`.
+
+        It reads data, as a start does, and starts nothing. What is found does not end it: the report says it.
+        """
         return examine(self._spec(self._batch or 1))
 
     def statistics(self) -> Statistics:

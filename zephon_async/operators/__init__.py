@@ -5,13 +5,18 @@ from zephon_async.operators.base import KINDS, Accumulator, Carrying, Columns, O
 from zephon_async.operators.check_operator import Report, check_operator, is_own, try_at_start, try_fully
 from zephon_async.operators.contract import Finding, learned, what_is_wrong
 from zephon_async.operators.decode_text import DecodeText
+from zephon_async.operators.dedup import Dedup
 from zephon_async.operators.ensure_mixture import EnsureMixture
 from zephon_async.operators.expand_chat import ExpandChat
 from zephon_async.operators.filter import Filter
+from zephon_async.operators.filter_batches import FilterBatches
+from zephon_async.operators.filter_length import FilterLength
+from zephon_async.operators.filter_regex import FilterRegex
 from zephon_async.operators.flat_map import FlatMap
 from zephon_async.operators.functions import Fingerprint, fingerprint, is_interrupt
 from zephon_async.operators.map import Map
 from zephon_async.operators.map_batches import MapBatches
+from zephon_async.operators.map_transform import MapTransform
 from zephon_async.operators.pack_flat import PackFlat
 from zephon_async.operators.pack_sequences import PackSequences
 from zephon_async.operators.shuffle import Shuffle
@@ -29,14 +34,19 @@ __all__ = [
     "Carrying",
     "Columns",
     "DecodeText",
+    "Dedup",
     "EnsureMixture",
     "ExpandChat",
     "Filter",
+    "FilterBatches",
+    "FilterLength",
+    "FilterRegex",
     "Finding",
     "Fingerprint",
     "FlatMap",
     "Map",
     "MapBatches",
+    "MapTransform",
     "Operator",
     "PackFlat",
     "PackSequences",

@@ -288,8 +288,9 @@ def _sample(array: Any) -> Any:
 def learn_schema(records: Sequence[dict[str, Any]], taken: pa.Schema, who: str) -> pa.Schema:
     """The schema of what a function gave for some records whose own schema was `taken`.
 
-    Integers and floats in one column make it double; nested values become lists and structs. A column without a value has the
-    type of the input column of its name, else that of text. A missing key is null. One that came in as JSON text goes out as JSON text if it holds dicts or lists.
+    Integers and floats in one column make it double; nested values become lists and structs. A missing key is null. A column
+    without a value has the type of the input column of its name, else that of text. One that came in as JSON text goes out as
+    JSON text if it holds dicts or lists.
     Everything irregular is a RecipeError that asks for `schema=`.
     """
     names = list(dict.fromkeys(name for record in records for name in record))
