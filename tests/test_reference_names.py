@@ -10,7 +10,7 @@ import pytest
 from tests.made_rows import byte_tokenizer
 from tests.taken import in_order
 from zephon_async import Dataset, Operator, Pipeline, RecipeError
-from zephon_async.operators import Accumulate, Map, MapTransform, Report, Tally
+from zephon_async.operators import Accumulate, Map, MapTransform, Tally, ValidationReport
 from zephon_async.records import Records
 from zephon_async.reference_names import SETTINGS
 
@@ -199,7 +199,7 @@ def test_hints_change_nothing_and_say_so_once(caplog: pytest.LogCaptureFixture) 
     assert [message.partition(" ")[0] for message in caplog.messages] == ["fetch()", "fetch()", "prefetch()"]
     assert values(pipeline, "n") == [0, 1, 2, 3]
     assert "runner=" in said(begun().prefetch, placement="remote")
-    assert begun().preflight_tokenizers() == Report(())
+    assert begun().preflight_tokenizers() == ValidationReport(())
 
 
 def test_options_of_the_reference() -> None:

@@ -62,7 +62,7 @@ def test_off_does_not_look(make: Callable[[Any, Any], Any], caplog: pytest.LogCa
         assert (calls, told(caplog)) == ([], [])
     with make(begun(), fn).batch(1) as pipeline:
         pipeline.explain()
-        assert 0 < len(calls) <= 64
+        assert 0 < len(calls) <= 16
         assert set(calls) <= set(range(64))
 
 

@@ -53,7 +53,7 @@ _WHERE = {
     "Dataset": "io",
     "build_index": "io",
     "Operator": "operators",
-    "Report": "operators",
+    "ValidationReport": "operators",
     "check_operator": "operators",
     "Options": "options",
     "Pipeline": "pipeline",
@@ -82,12 +82,12 @@ __all__ = [
     "Options",
     "Pipeline",
     "RecipeError",
-    "Report",
     "ShardError",
     "StaticMixtureWorkSource",
     "Statistics",
     "StorageError",
     "TokenEstimation",
+    "ValidationReport",
     "WorkerDied",
     "WorkerError",
     "ZephonError",
@@ -119,7 +119,7 @@ if TYPE_CHECKING:
         ZephonError,
     )
     from zephon_async.io import Dataset, build_index
-    from zephon_async.operators import Operator, Report, check_operator
+    from zephon_async.operators import Operator, ValidationReport, check_operator
     from zephon_async.options import Options
     from zephon_async.pipeline import Pipeline
     from zephon_async.work import MixtureSpec, StaticMixtureWorkSource, TokenEstimation

@@ -38,7 +38,7 @@ from zephon_async.faces import AsyncBatches, Batches
 from zephon_async.forks import tell_of_forks
 from zephon_async.io import Access, StorageOptions
 from zephon_async.lanes import PartialStep, RankState, Start, resume, spans
-from zephon_async.operators import Report, fingerprint
+from zephon_async.operators import ValidationReport, fingerprint
 from zephon_async.options import Options
 from zephon_async.starting import Started, examine, start
 from zephon_async.work import WorkSource
@@ -232,7 +232,7 @@ class Pipeline(Builder):
         return self._ready().explain()
 
     @lets_go
-    def validate(self) -> Report:
+    def validate(self) -> ValidationReport:
         """Try users' functions and operators on up to 64 of the first rows, in this process: see `check_operator`.
 
         It reads data, as a start does, and starts nothing. What is found does not end it: the report says it.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from zephon_async.checks import checked, checks_call, flag, writable
 from zephon_async.errors import RecipeError
-from zephon_async.operators import Accumulate, Map, MapTransform, Operator, Report
+from zephon_async.operators import Accumulate, Map, MapTransform, Operator, ValidationReport
 
 _log = logging.getLogger("zephon_async")
 _HERE_ANYWAY = object()
@@ -204,12 +204,12 @@ class ReferenceNames:
         """Nothing: rows are always there when a batch is."""
         return self
 
-    def preflight_tokenizers(self, strict: bool = True) -> Report:
+    def preflight_tokenizers(self, strict: bool = True) -> ValidationReport:
         """Nothing is left to be loaded: `tokenize` and its siblings have loaded their tokenizers when they were called, or raised.
 
         So the report is empty, and nothing can be told that is not strict.
         """
-        return Report(())
+        return ValidationReport(())
 
 
 def _refuse(method: str, name: str, value: Any, instead: str) -> None:

@@ -10,7 +10,7 @@ from zephon_async.engine import Deadly, Engine, Known, Policy, Spec, compile_cha
 from zephon_async.explain import explain
 from zephon_async.io import Access
 from zephon_async.isolation import IsolatedEngine
-from zephon_async.operators import Operator, Report
+from zephon_async.operators import Operator, ValidationReport
 
 
 class Started(NamedTuple):
@@ -47,13 +47,13 @@ def start_here(spec: Spec, facts: Mapping[str, Any] | None, deadly: Deadly, begu
     return Started(prepared.known, engine, partial(explain, prepared, chain, options, spec.source))
 
 
-def examine(spec: Spec) -> Report:
+def examine(spec: Spec) -> ValidationReport:
     """Check the operators with code of a user on the first rows, in this process."""
     prepared = prepare(_own_copies(spec), None, fully=True)
     prepared.reader.close()
     prepared.access.close(1.0)
     prepared.users.close(1.0)
-    return Report(tuple(dict.fromkeys(prepared.findings)))
+    return ValidationReport(tuple(dict.fromkeys(prepared.findings)))
 
 
 def _own_copies(spec: Spec) -> Spec:

@@ -27,10 +27,10 @@ from zephon_async.operators import (
     MapBatches,
     Operator,
     PackFlat,
-    Report,
     Shuffle,
     Tally,
     Tokenize,
+    ValidationReport,
 )
 from zephon_async.operators.holding import Holding
 from zephon_async.records import Marks, Records
@@ -39,7 +39,7 @@ SAMPLES = [{"x": number, "text": f"row {number}"} for number in range(12)]
 X = {"x": pa.int64()}
 
 
-def names(report: Report) -> set[str]:
+def names(report: ValidationReport) -> set[str]:
     return {finding.name for finding in report.findings}
 
 
@@ -152,7 +152,7 @@ def test_broken_stateless(operator: Operator, found: set[str]) -> None:
 )
 def test_those_that_keep_their_promises(operator: Operator) -> None:
     assert str(check_operator(operator, SAMPLES)) == "nothing found"
-    assert check_operator(operator, pa.Table.from_pylist(SAMPLES)) == Report(())
+    assert check_operator(operator, pa.Table.from_pylist(SAMPLES)) == ValidationReport(())
 
 
 def test_packing_keeps_its_promises() -> None:

@@ -213,8 +213,11 @@ CASES: dict[str, st.SearchStrategy[Case]] = {
     "filter_batches": st.just(
         Case(FilterBatches(lambda columns: [n % 3 > 0 for n in columns.column(0).to_pylist()], columns=["number"]), thirds)
     ),
-    "filter_length": st.builds(FilterLength, st.just("text"), min=st.integers(0, 3), max=st.integers(3, 9)).map(
-        lambda made: Case(made, lambda row: [row] * (row["text"] is not None and made.min <= len(row["text"]) <= made.max))
+    "filter_length": st.tuples(st.integers(0, 3), st.integers(3, 9)).map(
+        lambda ends: Case(
+            FilterLength("text", min=ends[0], max=ends[1]),
+            lambda row: [row] * (row["text"] is not None and ends[0] <= len(row["text"]) <= ends[1]),
+        )
     ),
     "filter_regex": st.booleans().map(
         lambda keep: Case(

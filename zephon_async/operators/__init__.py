@@ -2,7 +2,7 @@
 
 from zephon_async.operators.accumulate import Accumulate
 from zephon_async.operators.base import KINDS, Accumulator, Carrying, Columns, Operator, RecordFailed, Tally
-from zephon_async.operators.check_operator import Report, check_operator, is_own, try_at_start, try_fully
+from zephon_async.operators.check_operator import ValidationReport, check_operator, is_own, try_at_start, try_fully
 from zephon_async.operators.contract import Finding, learned, what_is_wrong
 from zephon_async.operators.decode_text import DecodeText
 from zephon_async.operators.dedup import Dedup
@@ -51,12 +51,12 @@ __all__ = [
     "PackFlat",
     "PackSequences",
     "RecordFailed",
-    "Report",
     "Shuffle",
     "Tally",
     "Tokenize",
     "TokenizeChat",
     "TokenizeCompletion",
+    "ValidationReport",
     "check_operator",
     "fingerprint",
     "is_interrupt",

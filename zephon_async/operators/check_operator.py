@@ -34,13 +34,13 @@ from zephon_async.operators.source import own_classes
 from zephon_async.operators.suspicious import look_at_source
 from zephon_async.records import ORIGIN, Origins, Records
 
-_STATELESS_ROWS = 16  # of a trial at the start, and
+_STATELESS_ROWS = 8  # of a trial at the start, and
 _BYTES = 1 << 24
 _MARKS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ValidationReport:
     """What was found. `print` it; `ok` where there is no error."""
 
     findings: tuple[Finding, ...]
@@ -62,7 +62,7 @@ class Report:
 
 
 @checks_call
-def check_operator(op: Operator | Callable[[dict[str, Any]], Any], samples: Any) -> Report:
+def check_operator(op: Operator | Callable[[dict[str, Any]], Any], samples: Any) -> ValidationReport:
     """Try an operator, or a function as `map` takes one, on samples; give what it does and should not.
 
     samples: at least one, a list of dicts, a `pa.RecordBatch` or a `pa.Table`. More samples find more; those that a shuffle or a
@@ -76,7 +76,7 @@ def check_operator(op: Operator | Callable[[dict[str, Any]], Any], samples: Any)
     records = _as_records(samples)
     users = LoopThread("zephon-check")
     try:
-        return Report(tuple(dict.fromkeys(_found(operator, records, users))))
+        return ValidationReport(tuple(dict.fromkeys(_found(operator, records, users))))
     finally:
         users.close(1.0)
 

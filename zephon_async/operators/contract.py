@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from zephon_async.loops import LoopThread
 from zephon_async.operators.base import Accumulator, Carrying, Operator, RecordFailed
+from zephon_async.operators.functions import is_interrupt
 from zephon_async.records import Records
 
 Rows: TypeAlias = list[tuple[str, Any]]
@@ -128,16 +129,16 @@ def _tried(operator: Operator, records: Records, users: LoopThread) -> Records |
     try:
         return applied(operator, records, users)
     except RecordFailed as failed:
-        return failed.__cause__ if isinstance(failed.__cause__, Exception) else _raised(failed.__cause__ or failed)
+        return _raised(failed.__cause__ or failed)
     except Exception as error:
         return error
 
 
 def _raised(error: BaseException) -> Exception:
-    """Raise what is meant to end the program."""
-    if not isinstance(error, Exception):
+    """Raise what is meant to end the program; anything else is an exception like others."""
+    if is_interrupt(error):
         raise error
-    return error
+    return error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__} was raised")
 
 
 # Accumulators
