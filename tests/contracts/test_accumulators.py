@@ -78,7 +78,7 @@ OPERATORS: dict[str, st.SearchStrategy[Operator]] = {
         buffer_tokens=st.integers(1, 200),
         on_overflow=st.sampled_from(["emit", "drop"]),
     ),
-    "dedup": st.builds(Dedup, st.sampled_from(["text", ["input_ids", "text"]]), window=st.integers(2, 9)),
+    "dedup": st.builds(Dedup, st.sampled_from(["input_ids", ["text", "input_ids"]]), window=st.integers(2, 9)),
     "accumulate": st.just(Accumulate(list, pairs, rest, schema={"joined": pa.large_string()})),
 }
 DOCUMENTS = st.lists(st.lists(st.integers(0, 8), max_size=14), min_size=1, max_size=25)

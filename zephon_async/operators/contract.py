@@ -83,10 +83,10 @@ def try_stateless(operator: Operator, records: Records, users: LoopThread) -> It
     if not len(sound):
         yield _fails(operator, next((each for each in alone if isinstance(each, Exception)), None), "every record")
         return
-    if wrong := next((found for row in sound if (found := what_is_wrong(alone[row]))), ""):
+    whole = _tried(operator, records.take(sound), users)
+    if wrong := next((found for each in (*(alone[row] for row in sound), whole) if (found := _wrong(each))), ""):
         yield Finding(operator.name, "no_records", "error", f"apply gave {wrong}", "give Records")
         return
-    whole = _tried(operator, records.take(sound), users)
     if isinstance(whole, Exception):
         message = f"it takes each of {len(sound)} records alone, and fails on all together: {_named(whole)}"
         yield Finding(operator.name, "cut_matters", "error", message, "treat each row by itself")
@@ -97,13 +97,17 @@ def try_stateless(operator: Operator, records: Records, users: LoopThread) -> It
     yield from _told(operator, records, whole)
 
 
+def _wrong(outcome: object) -> str:
+    return "" if isinstance(outcome, Exception) else what_is_wrong(outcome)
+
+
 def _differs(operator: Operator, records: Records, users: LoopThread, alone: Sequence[Records], whole: Records) -> Finding:
     """Why rows alone and together gave different rows: they do so each time, or by the cut."""
     again = [_tried(operator, records.slice(row, row + 1), users) for row in range(len(records))]
     together = _tried(operator, records, users)
     for first, second in [*zip(alone, again, strict=True), (whole, together)]:
-        if isinstance(second, Exception):
-            message = f"it fails where it did not before: {_named(second)}"
+        if isinstance(second, Exception) or what_is_wrong(second):
+            message = f"it fails where it did not before: {_named(second) if isinstance(second, Exception) else 'no records'}"
             return Finding(operator.name, "runs_differ", "error", message, _KEEP_NOTHING)
         if pair := _first_other(rows_of(first), rows_of(second)):
             return Finding(operator.name, "runs_differ", "error", f"the same records gave {pair}", _KEEP_NOTHING)
@@ -295,7 +299,10 @@ def _fails(operator: Operator, error: Exception | None, what: str) -> Finding:
 
 
 def _named(error: BaseException | None) -> str:
-    return f"{type(error).__name__}: {error!s:.200}"
+    try:
+        return f"{type(error).__name__}: {error!s:.200}"
+    except Exception:  # one of a user's may have no text
+        return type(error).__name__
 
 
 def _fields(schema: pa.Schema) -> str:

@@ -56,6 +56,8 @@ class FilterBatches(OwnFunction):
         return schema
 
     def apply(self, records: Records, tally: Tally) -> Records:
+        if not len(records):
+            return records
         return kept(records, self._mask(self.fn(self.selected(records)), len(records)), tally)
 
     def _mask(self, given: Any, rows: int) -> npt.NDArray[np.bool_]:
