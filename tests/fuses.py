@@ -141,7 +141,8 @@ KINDS = [
 
 
 def blown(kind: str, fuse: Fuse, **options: Any) -> Pipeline:
-    return fail_in(kind, fuse)(Pipeline(source(numbers(ROWS))).options(**options)).batch(1)
+    """A pipeline whose functions are not tried at the start, where they would blow the fuse before the run."""
+    return fail_in(kind, fuse)(Pipeline(source(numbers(ROWS))).options(**{"validate": "off", **options})).batch(1)
 
 
 def until_it_fails(pipeline: Pipeline, wanted: type[BaseException], full: bool = False) -> tuple[list[int], BaseException, bytes]:

@@ -87,7 +87,9 @@ def test_the_bottleneck_is_what_is_slow(
 
     monkeypatch.setitem(RUNNERS, "threads", one_worker)
     numbers = Dataset.from_dict("numbers", {"n": list(range(ROWS))}).with_sizes(block_bytes=8 * IN_BLOCK)
-    pipeline = Pipeline(source(numbers, epochs=None)).options(runner="threads", lanes=lanes, read_ahead=read_ahead, prefetch=2)
+    pipeline = Pipeline(source(numbers, epochs=None)).options(
+        runner="threads", lanes=lanes, read_ahead=read_ahead, prefetch=2, validate="off"
+    )
     with pipeline.filter(keep).accumulate(list, push, schema=NUMBERS).batch(1):
         pipeline.checkpoint()  # by now the data has been looked at
         monkeypatch.setattr(Reader, "read_several", read_slowly)

@@ -23,7 +23,7 @@
     training    what a training step is made of; token_rows: the rows in it, tensors: where they are
     checkpoints what a user holds of one
     faces       for, async for (asyncio, trio)
-    pipeline    the fluent face; building: the methods that add operators
+    pipeline    the fluent face; building: the methods that add operators; reference_names: those of the reference
     explain     the compiled pipeline in text
     cli/        the command
 
@@ -55,6 +55,8 @@ _WHERE = {
     "build_index": "io",
     "Operator": "operators",
     "PatchGrid": "operators",
+    "ValidationReport": "operators",
+    "check_operator": "operators",
     "Options": "options",
     "Pipeline": "pipeline",
     "Ragged": "ragged",
@@ -90,11 +92,13 @@ __all__ = [
     "Statistics",
     "StorageError",
     "TokenEstimation",
+    "ValidationReport",
     "WorkerDied",
     "WorkerError",
     "ZephonError",
     "__version__",
     "build_index",
+    "check_operator",
     "global_digest",
     "inspect_checkpoint",
 ]
@@ -120,7 +124,7 @@ if TYPE_CHECKING:
         ZephonError,
     )
     from zephon_async.io import Dataset, build_index
-    from zephon_async.operators import Operator, PatchGrid
+    from zephon_async.operators import Operator, PatchGrid, ValidationReport, check_operator
     from zephon_async.options import Options
     from zephon_async.pipeline import Pipeline
     from zephon_async.ragged import Ragged

@@ -17,10 +17,14 @@ from zephon_async.operators import (
     DecodeImage,
     DecodeText,
     DecodeVideo,
+    Dedup,
     EnsureMixture,
     ExpandChat,
     ExpandImages,
     Filter,
+    FilterBatches,
+    FilterLength,
+    FilterRegex,
     FlatMap,
     Map,
     MapBatches,
@@ -33,10 +37,11 @@ from zephon_async.operators import (
     TokenizeChat,
     TokenizeCompletion,
 )
+from zephon_async.reference_names import ReferenceNames, in_our_words
 from zephon_async.work import WorkSource, target_of
 
 
-class Builder:
+class Builder(ReferenceNames):
     """A source, operators in their order, and the rows of a microbatch at the end (None: not said yet)."""
 
     def __init__(self, source: WorkSource) -> None:
@@ -70,6 +75,26 @@ class Builder:
     def filter(self, fn: Callable[..., Any], **settings: Any) -> Self:
         """Keep the records for which `fn(record: dict)` is true; it may be `async def`. See `operators.Filter`."""
         return self._add(Filter, fn, **settings)
+
+    @checks_call
+    def filter_length(self, field: str, **settings: Any) -> Self:
+        """Keep rows whose `field` has a length from `min=` to `max=`. See `operators.FilterLength`."""
+        return self._add(FilterLength, field, **settings)
+
+    @checks_call
+    def filter_regex(self, field: str, pattern: str, **settings: Any) -> Self:
+        """Keep rows in whose `field` a regular expression is found; `keep=False`: the others. See `operators.FilterRegex`."""
+        return self._add(FilterRegex, field, pattern, **settings)
+
+    @checks_call
+    def filter_batches(self, fn: Callable[..., Any], **settings: Any) -> Self:
+        """Keep the rows for which `fn(batch: pa.RecordBatch)` gives True in its mask. See `operators.FilterBatches`."""
+        return self._add(FilterBatches, fn, **settings)
+
+    @checks_call
+    def dedup(self, fields: str | Sequence[str], **settings: Any) -> Self:
+        """Leave out rows that are equal to one before, among each `window=` rows of a lane. See `operators.Dedup`."""
+        return self._add(Dedup, fields, **settings)
 
     @checks_call
     def flat_map(self, fn: Callable[..., Any], **settings: Any) -> Self:
@@ -202,6 +227,7 @@ class Builder:
                 raise RecipeError(str(error).replace(path, given)) from error.__cause__
 
     def _add(self, operator: type[Operator], *given: Any, **settings: Any) -> Self:
+        settings = in_our_words(operator.name, settings)
         runner = settings.pop("runner", None)
         made = checked(operator.name, operator)(*given, **settings)
         if runner is not None:

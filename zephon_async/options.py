@@ -17,12 +17,13 @@ RECIPE = ("lanes", "microbatches_per_step", "flush_every", "on_end", "on_bad_rec
 """Of the options below, those that decide the data. Sources, datasets and operators add their own `settings()`."""
 
 ALIASES = {"canonical_replicas": "lanes", "dp_degree": "dp_size", "dp_group_id": "dp_rank", "max_workers": "workers"}
-ALIASES |= {"mtp_mode": "isolate"}
+ALIASES |= {"mtp_mode": "isolate", "prefetch_batches": "prefetch", "auto_validation": "validate"}
 """The reference library's names."""
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "on_end": ("drop", "pad"),
     "on_bad_record": ("raise", "quarantine"),
+    "validate": ("warn", "strict", "off"),
 }
 _LEAST = {"dp_rank": 0}
 _LEAST |= dict.fromkeys(("lanes", "dp_size", "prefetch", "chunk_rows", "flush_every", "read_ahead"), 1)
@@ -56,6 +57,9 @@ class Options:
     bad_records_dir: a folder of this machine, or one that ranks share, in which each rank appends a line of JSON for each record
         that was skipped, when the rows behind it are delivered: where it comes from, why, and its first bytes.
     read_ahead: row blocks that each lane reads ahead of each dataset, as far as the budget's share for that has room.
+    validate: what becomes of what is found wrong with users' functions and operators, by their source and by trying them on some of
+        the first rows (see `check_operator`): "warn" in the log, "strict" refuses to start, "off" does not look. What runs in
+        worker processes is not tried, as it may kill its process: `Pipeline.validate` tries it.
     version: any text or whole number of the user's that is part of the recipe.
     io_options: how remote shards are read: see `io.StorageOptions`; {"cache": {"enabled": True, "root": ..., "limit": "200GB"}}
         keeps what was fetched on a local disk.
@@ -80,6 +84,7 @@ class Options:
     max_bad: int | float = 1000
     bad_records_dir: str | PathLike[str] | None = None
     read_ahead: int = 16
+    validate: Literal["warn", "strict", "off"] = "warn"
     version: str | int | None = None
     io_options: Mapping[str, Any] = field(default_factory=dict)
 

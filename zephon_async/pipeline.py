@@ -38,9 +38,9 @@ from zephon_async.faces import AsyncBatches, Batches
 from zephon_async.forks import tell_of_forks
 from zephon_async.io import Access, StorageOptions
 from zephon_async.lanes import PartialStep, RankState, Start, resume, spans
-from zephon_async.operators import fingerprint
+from zephon_async.operators import ValidationReport, fingerprint
 from zephon_async.options import Options
-from zephon_async.starting import Started, start
+from zephon_async.starting import Started, examine, start
 from zephon_async.work import WorkSource
 
 
@@ -141,16 +141,18 @@ class Pipeline(Builder):
                 batch = self._batch
                 if batch is None:
                     raise RecipeError("the pipeline has no end: call .batch(microbatch_size) last")
-                fingerprints = tuple(fingerprint(each) for each in self._operators)
-                spec = Spec(self._source, tuple(self._operators), self._options, batch, fingerprints)
                 self._guards = guards(self._source.datasets)
-                self._started = start(spec, self._facts if facts is None else facts, self._deadly, self._begun)
+                self._started = start(self._spec(batch), self._facts if facts is None else facts, self._deadly, self._begun)
                 engine = self._started.engine
                 if self._closed:  # while this was found out; `close` does not wait for it
                     engine.close_soon()
                     raise ClosedError("the pipeline was closed while it started; make a new one")
                 weakref.finalize(self, engine.close_soon).atexit = False  # what is left then is closed all at once
             return self._started
+
+    def _spec(self, batch: int) -> Spec:
+        fingerprints = tuple(fingerprint(each) for each in self._operators)
+        return Spec(self._source, tuple(self._operators), self._options, batch, fingerprints)
 
     # -- state ---------------------------------------------------------------------------------------------------------------
 
@@ -228,6 +230,14 @@ class Pipeline(Builder):
     def explain(self) -> str:
         """The compiled plan, in text: datasets, stages, who works what, rows to the first microbatch, cost of a restore, memory."""
         return self._ready().explain()
+
+    @lets_go
+    def validate(self) -> ValidationReport:
+        """Try users' functions and operators on up to 64 of the first rows, in this process: see `check_operator`.
+
+        It reads data, as a start does, and starts nothing. What is found does not end it: the report says it.
+        """
+        return examine(self._spec(self._batch or 1))
 
     def statistics(self) -> Statistics:
         """A frozen snapshot of the iteration under way, or of the last one. `print` it for a table."""

@@ -116,7 +116,7 @@ def test_a_child_that_is_killed_while_the_consumer_waits(tmp_path: Path) -> None
     def kill() -> None:
         os.kill(int(told.read_text()), signal.SIGKILL)
 
-    with mapped(slow, schema=NUMBERS, chunk_rows=1) as run:
+    with mapped(slow, schema=NUMBERS, chunk_rows=1, validate="off") as run:
         batches = iter(run)
         first = seen(islice(batches, 3))
         killing = threading.Thread(target=kill)

@@ -56,7 +56,7 @@ def test_a_schema_needs_no_trial() -> None:
 
     def called(row: dict[str, Any]) -> dict[str, Any]:
         calls.append(row)
-        return {"x": 1}
+        return {"x": 1, "z": 2}
 
     operator = Map(called, schema={"x": pa.int8(), "y": pa.int8()})
     assert operator.learns is False
@@ -64,7 +64,7 @@ def test_a_schema_needs_no_trial() -> None:
     operator.recall(None)
     _, at, cause = run(operator, texts(["a"]))
     assert (at, type(cause)) == (0, BadRecord)
-    assert str(cause) == "the result lacks the columns ['y']; wanted are ['x', 'y']: give None for no value, or change schema="
+    assert str(cause) == "the result has ['z'] too many; wanted are ['x', 'y']: change schema="
 
 
 def test_records_that_fail_are_left_out_of_the_trial() -> None:

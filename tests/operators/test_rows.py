@@ -170,7 +170,7 @@ I64, F64, TEXT, BYTES = pa.int64(), pa.float64(), pa.large_string(), pa.large_bi
         (pa.map_(TEXT, I64), [("a", 1.5)]),
         (pa.map_(TEXT, I64), [{"key": "a", "value": 1}]),
         (pa.struct({"a": I64}), {"a": 1, "b": 2}),
-        (pa.struct({"a": I64}), {}),
+        (pa.struct([pa.field("a", I64, nullable=False)]), {}),
         (pa.struct({"a": pa.list_(I64)}), {"a": ["1"]}),
         (pa.dictionary(pa.int8(), pa.string()), 5),
         (pa.null(), 5),
@@ -221,12 +221,24 @@ def test_what_a_schema_says_is_in_its_settings() -> None:
     assert schema_settings(None) is None
 
 
-def test_columns_are_exactly_those_of_the_schema() -> None:
+def test_a_missing_key_is_null() -> None:
+    schema = pa.schema([("a", I64), ("b", TEXT), ("c", pa.struct({"d": I64, "e": I64}))])
+    rows: list[dict[str, Any]] = [{"a": 1}, {"b": "x", "c": {"e": 2}}, {"c": {}, "b": "y", "a": 2}, {}]
+    assert to_batch(rows, schema).to_pylist() == [
+        {"a": 1, "b": None, "c": None},
+        {"a": None, "b": "x", "c": {"d": None, "e": 2}},
+        {"a": 2, "b": "y", "c": {"d": None, "e": None}},
+        {"a": None, "b": None, "c": None},
+    ]
+    assert rows[0] == {"a": 1}  # it is the user's
+
+
+def test_no_column_is_there_but_those_of_the_schema() -> None:
     schema = pa.schema([pa.field("a", I64, nullable=False), pa.field("b", TEXT)])
-    with pytest.raises(BadRecord, match=r"lacks the columns \['b'\] and has \['c'\] too many; wanted are \['a', 'b'\]"):
+    with pytest.raises(BadRecord, match=r"has \['c'\] too many; wanted are \['a', 'b'\]"):
         to_batch([{"a": 1, "b": "x"}, {"a": 1, "c": 2}], schema)
     for record, said in (
-        ({"a": 1}, "lacks the columns ['b']; wanted are ['a', 'b']: give None for no value, or change schema="),
+        ({"b": "x"}, "lacks the columns ['a'], which the schema does not let be null: change schema="),
         ({"a": 1, "b": "x", "c": 2}, "has ['c'] too many; wanted are ['a', 'b']: change schema="),
     ):
         for ours in (True, False):
@@ -295,15 +307,21 @@ def test_columns_without_a_value_and_json_keep_the_type_they_came_with() -> None
     assert learned.equals(pa.schema([taken.field("note"), JSON_FIELD, pa.field("new", I64)]), check_metadata=True)
     assert learn_schema([{"meta": "title"}], taken, "f").equals(pa.schema({"meta": TEXT}), check_metadata=True)
     assert learn_schema([{"meta": None}], taken, "f").field("meta").equals(JSON_FIELD, check_metadata=True)
+    assert learn_schema([{"x": None}, {"x": None}], taken, "f").equals(pa.schema({"x": TEXT}), check_metadata=True)
     nothing: Any
-    for nothing in (None, [], {"a": None}):
+    for nothing in ([], {"a": None}):
         with pytest.raises(RecipeError, match="f: column 'x' has no value in any of the 1 results of the trial; pass schema="):
             learn_schema([{"x": nothing}], taken, "f")
 
 
-@pytest.mark.parametrize("rows", [[{"a": 1}, {"b": 1}], [{"a": 1}, {"a": 1, "b": 1}], [{}], [{5: 1}]])
-def test_records_of_a_trial_have_the_same_columns(rows: list[dict[Any, Any]]) -> None:
-    with pytest.raises(RecipeError, match="give every record the same columns"):
+def test_records_of_a_trial_may_lack_columns() -> None:
+    rows: list[dict[str, Any]] = [{"a": 1}, {"b": "x"}, {"b": None, "c": 1.5, "a": 3}]
+    assert learn_schema(rows, pa.schema([]), "f") == pa.schema({"a": I64, "b": TEXT, "c": F64})
+
+
+@pytest.mark.parametrize("rows", [[{}], [{5: 1}], [{"a": 1}, {5: 1}]])
+def test_records_of_a_trial_have_columns(rows: list[dict[Any, Any]]) -> None:
+    with pytest.raises(RecipeError, match=r"f: the records of the trial have the columns .*: give at least one, named by strings"):
         learn_schema(rows, pa.schema([]), "f")
 
 

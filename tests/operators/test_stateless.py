@@ -4,6 +4,7 @@ apply(a + b) is apply(a) and then apply(b), for any cut; a failure names its rec
 counts do not depend on the cut. A new stateless operator is one more line in `CASES`.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -23,9 +24,13 @@ from zephon_async.operators.decode_text import DecodeText
 from zephon_async.operators.expand_chat import ExpandChat
 from zephon_async.operators.expand_images import ExpandImages
 from zephon_async.operators.filter import Filter
+from zephon_async.operators.filter_batches import FilterBatches
+from zephon_async.operators.filter_length import FilterLength
+from zephon_async.operators.filter_regex import FilterRegex
 from zephon_async.operators.flat_map import FlatMap
 from zephon_async.operators.map import Map
 from zephon_async.operators.map_batches import MapBatches
+from zephon_async.operators.map_transform import MapTransform
 from zephon_async.operators.patch_grid import PatchGrid
 from zephon_async.operators.tokenize import Tokenize
 from zephon_async.operators.tokenize_chat import TokenizeChat
@@ -74,6 +79,14 @@ async def split_async(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 def keep(row: dict[str, Any]) -> bool:
     return bool(checked(row)["number"] % 3)
+
+
+def thirds(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row] * (row["number"] % 3 > 0)
+
+
+def thirds_or_none(row: dict[str, Any]) -> dict[str, Any] | None:
+    return change(row) if row["number"] % 3 else None
 
 
 async def keep_async(row: dict[str, Any]) -> bool:
@@ -230,6 +243,23 @@ CASES: dict[str, st.SearchStrategy[Case]] = {
     ),
     "filter": st.just(Case(Filter(keep, columns=["number"]), lambda row: [row] * keep(row))),
     "filter async": st.just(Case(Filter(keep_async), lambda row: [row] * keep(row))),
+    "filter_batches": st.just(
+        Case(FilterBatches(lambda columns: [n % 3 > 0 for n in columns.column(0).to_pylist()], columns=["number"]), thirds)
+    ),
+    "filter_length": st.tuples(st.integers(0, 3), st.integers(3, 9)).map(
+        lambda ends: Case(
+            FilterLength("text", min=ends[0], max=ends[1]),
+            lambda row: [row] * (row["text"] is not None and ends[0] <= len(row["text"]) <= ends[1]),
+        )
+    ),
+    "filter_regex": st.booleans().map(
+        lambda keep: Case(
+            FilterRegex("text", "^[the]+ ?", keep=keep), lambda row: [row] * (bool(re.match("[the]", row["text"] or "")) is keep)
+        )
+    ),
+    "map_transform": st.just(
+        Case(MapTransform(thirds_or_none, schema=MAP_TYPES), lambda row: [fits(change(row), "twice")] * (row["number"] % 3 > 0))
+    ),
     "map_batches": st.just(
         Case(MapBatches(batch, schema=MAP_TYPES), lambda row: [{"text": row["text"], "twice": row["number"] * 2}])
     ),

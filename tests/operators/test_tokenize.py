@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from tokenizers import Tokenizer, processors
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from tests.made_rows import byte_tokenizer, made, placed, run, texts
 from zephon_async.errors import BadRecord, RecipeError
@@ -51,6 +51,47 @@ def test_exactly_one_bracket_whatever_the_tokenizer_adds(template: str) -> None:
 def test_the_name_of_a_special_token_stays_text() -> None:
     assert ids(["<s>"]) == [[*b"<s>", 0]]
     assert ids(["a<|endoftext|>"], special_tokens="tokenizer_default") == [[*b"a<|endoftext|>"]]
+
+
+def among_words(model: models.Model, *splitters: pre_tokenizers.PreTokenizer) -> Tokenizer:
+    """A tokenizer whose model has names of special tokens among its own words; and `<think>`, which is added and not special."""
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(list(splitters))
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>", "<mask>"])
+    tokenizer.add_tokens(["<think>"])
+    return tokenizer
+
+
+PIECES = ["<unk>", "<s>", "</s>", "a", "<", "s", ">", "/", "b"]
+WORDS = {piece: number for number, piece in enumerate(PIECES)}
+AMONG_WORDS = {
+    "unigram": among_words(models.Unigram([(piece, -float(n)) for n, piece in enumerate(PIECES)], unk_id=0)),
+    "word level": among_words(models.WordLevel(WORDS, unk_token="<unk>"), pre_tokenizers.WhitespaceSplit()),
+    "wordpiece": among_words(models.WordPiece(WORDS, unk_token="<unk>"), pre_tokenizers.WhitespaceSplit()),
+}
+THINK = len(PIECES) + 1
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "wanted"),
+    [
+        ("unigram", "a<s>b", [3, 4, 5, 6, 8]),
+        ("unigram", "</s>a<mask>", [4, 7, 5, 6, 3, 4, 0, 3, 5, 0, 6]),
+        ("unigram", "a<think>b", [3, THINK, 8]),
+        ("word level", "a <s> b </s> <unk> <think>a", [3, 0, 8, 0, 0, THINK, 3]),
+        ("wordpiece", "a <s> b </s> <unk> <mask> <think>", [3, 0, 8, 0, 0, 0, THINK]),
+    ],
+)
+def test_the_name_of_a_special_token_stays_text_where_the_model_knows_it(model: str, text: str, wanted: list[int]) -> None:
+    tokenizer = AMONG_WORDS[model]
+    assert ids([text], tokenizer=tokenizer, special_tokens="none") == [wanted]
+    assert ids([text], tokenizer=tokenizer, special_tokens="bos_eos") == [[1, *wanted, 2]]
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)])
+    assert ids([text], tokenizer=tokenizer, special_tokens="tokenizer_default") == [[1, *wanted, 2]]
+    operator = Tokenize(tokenizer, field="text")
+    again = pickle.loads(pickle.dumps(operator))
+    assert again.settings() == operator.settings()
+    assert again.apply(texts([text]), Counter()).columns == operator.apply(texts([text]), Counter()).columns
 
 
 def test_truncation_and_padding_of_the_tokenizer_are_off() -> None:

@@ -140,17 +140,6 @@ def sound(block: Block, index: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.
     return index[~bad], list(zip(before.tolist(), index[bad].tolist(), strict=True))
 
 
-def what_is_wrong(records: object) -> str:
-    """What makes something that an operator gave no records; "" where nothing does."""
-    if not isinstance(records, Records):
-        wrapped = isinstance(records, pa.RecordBatch | pa.Table)
-        instead = ": give records.with_columns(...) for other columns of the same rows, records.take(...) for some of the rows"
-        return f"{type(records).__name__}, not Records{instead if wrapped else ''}"
-    if len(records.origins) != records.columns.num_rows:
-        return f"{records.columns.num_rows} rows and {len(records.origins)} origins; take or slice Records as a whole"
-    return ""
-
-
 def _bad(block: Block, index: npt.NDArray[np.integer], places: npt.NDArray[np.int64]) -> list[tuple[int, Exception]]:
     """Which rows of a block are bad: where they are in the chunk, and why."""
     if not block.bad:

@@ -38,7 +38,7 @@ def place(operators: Sequence[Operator], options: Options) -> list[Placement]:
     names = [operator.name for operator in operators if operator.stateless]
     for name in options.per_stage_runner:
         one_of("per_stage_runner: the name", name, names)
-    placements = [_place(operator, options) for operator in operators]
+    placements = [wished(operator, options) for operator in operators]
     for n, (operator, placement) in enumerate(zip(operators, placements, strict=True)):
         if operator.stateless and placement.runner == "processes" and (why := _cannot_travel(operator)):
             _log.warning("%s runs on threads, not on processes, as it cannot be pickled: %s", operator.name, why)
@@ -76,7 +76,8 @@ def _switched_on_by() -> list[str]:
     return sorted({match[1] for match in found if match})
 
 
-def _place(operator: Operator, options: Options) -> Placement:
+def wished(operator: Operator, options: Options) -> Placement:
+    """Where an operator is to run, if it can."""
     if operator.concurrency is not None:
         return Placement("users' loop", "it is async")
     if options.runner == "inline":

@@ -18,21 +18,19 @@ from zephon_async.checks import one_of
 from zephon_async.engine.budget import Budget, Need, divide
 from zephon_async.engine.gather import Chunk, Policy, gather, sound
 from zephon_async.engine.recipe import Known, Spec, recipe_of
-from zephon_async.engine.serial import Fed, Serial
-from zephon_async.engine.stage import apply, apply_async
+from zephon_async.engine.trial import judge, run, try_operators
 from zephon_async.errors import DatasetError, RecipeError, ShardError, ZephonError
 from zephon_async.io import Access, Catalog, Reader, StorageOptions, dataset_schema, row_sizes, unify
 from zephon_async.kinds import list_lengths
-from zephon_async.lanes import Cursor, Draw, Topology
+from zephon_async.lanes import Topology
 from zephon_async.loops import LoopThread
-from zephon_async.operators import KINDS, Columns, Operator, is_interrupt
+from zephon_async.operators import KINDS, Columns, Finding, Operator, is_interrupt
 from zephon_async.options import Options
-from zephon_async.records import ORIGIN, End, Names, Parcel, Pick, Records
+from zephon_async.records import ORIGIN, Names, Parcel, Pick
 from zephon_async.work import Plan, Unit, WorkSource, measured, sample_blocks
 
 _log = logging.getLogger("zephon_async")
 _USUAL_UNITS = 8
-_TRIAL_ROWS = 64
 _REMEMBERED = 16  # one part in so many of the budget is for what is read to plan
 
 
@@ -48,17 +46,23 @@ class Prepared:
     catalogs: tuple[Catalog, ...]
     schema: pa.Schema
     access: Access  # of remote shards
+    findings: Sequence[Finding]  # of the operators
     users: LoopThread  # on which a trial has run coroutines: theirs in the run must find the same loop
 
 
-def prepare(spec: Spec, facts: Mapping[str, Any] | None, begun: Callable[[Access], object] = lambda access: None) -> Prepared:
-    """Find out everything; `facts` are those of a run that is resumed. begun: is told by what it is read, which may be closed."""
+def prepare(
+    spec: Spec, facts: Mapping[str, Any] | None, begun: Callable[[Access], object] = lambda access: None, fully: bool = False
+) -> Prepared:
+    """Find out everything; `facts` are those of a run that is resumed. begun: is told by what it is read, which may be closed.
+
+    fully: check operators with code of a user fully, and judge nothing.
+    """
     topology = _topology(spec.options)
     access = Access(StorageOptions.of(spec.options.io_options), spec.options.budget_bytes // _REMEMBERED)
     users = LoopThread("zephon-users")
     begun(access)
     try:
-        prepared = _prepare(spec, facts, topology, access, users)
+        prepared = _prepare(spec, facts, topology, access, users, fully)
     except BaseException:
         access.close(1.0)
         users.close(1.0)
@@ -67,7 +71,9 @@ def prepare(spec: Spec, facts: Mapping[str, Any] | None, begun: Callable[[Access
     return prepared
 
 
-def _prepare(spec: Spec, facts: Mapping[str, Any] | None, topology: Topology, access: Access, users: LoopThread) -> Prepared:
+def _prepare(
+    spec: Spec, facts: Mapping[str, Any] | None, topology: Topology, access: Access, users: LoopThread, fully: bool
+) -> Prepared:
     source, operators, options = spec.source, spec.operators, spec.options
     datasets = source.datasets
     lenient = options.on_bad_record == "quarantine"
@@ -85,10 +91,13 @@ def _prepare(spec: Spec, facts: Mapping[str, Any] | None, topology: Topology, ac
     sizes = _sizes(source, operators, schema)
     reader = Reader(datasets, schema, sizes, required=set(required), access=access, lenient=lenient)
     policy = Policy(names, quarantine=True, quiet=True)
-    found = dict(facts or {})
+    found, findings = dict(facts or {}), list[Finding]()
     try:
         if facts is None:  # types before tokens: what measures tokens may need them
-            found |= _trial(source.plan(catalogs, {}, topology.lanes), reader, operators, policy, users)
+            tried = try_operators(spec, source.plan(catalogs, {}, topology.lanes), reader, policy, users, fully)
+            found |= tried.learned
+            findings = tried.findings
+            judge([] if fully else findings, options.validate)
         else:
             _recall(operators, facts)
         output = _output(operators, schema, found, must_tell=source.finite and options.on_end == "pad")
@@ -116,7 +125,7 @@ def _prepare(spec: Spec, facts: Mapping[str, Any] | None, topology: Topology, ac
         lenient=lenient,
     )
     known = Known(topology, names, output, *recipe_of(spec, topology), found)
-    return Prepared(known, plan, reader, budget, usual.row_tokens, catalogs, schema, access, users)
+    return Prepared(known, plan, reader, budget, usual.row_tokens, catalogs, schema, access, findings, users)
 
 
 def _few_lost(catalog: Catalog, most: int | float) -> None:
@@ -214,16 +223,6 @@ def _ones(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     return np.ones(batch.num_rows, np.int64)
 
 
-def _run(operator: Operator, parcel: Parcel, policy: Policy, users: LoopThread) -> Parcel:
-    if operator.concurrency is None:
-        return apply(operator, parcel, policy)
-    return users.submit(apply_async(operator, parcel, policy)).result()
-
-
-def _learn(operator: Operator, records: Records, users: LoopThread) -> Any:
-    return operator.learn(records) if operator.concurrency is None else users.submit(operator.learn_async(records)).result()
-
-
 def _ratios(
     source: WorkSource,
     catalogs: Sequence[Catalog],
@@ -268,7 +267,7 @@ def _last_of_tokens(operators: Sequence[Operator]) -> int | None:
 def _tokens(parcel: Parcel, operators: Sequence[Operator], policy: Policy, users: LoopThread) -> int:
     for operator in operators:
         if operator.stateless:
-            parcel = _run(operator, parcel, policy, users)
+            parcel = run(operator, parcel, policy, users)
     last = operators[-1]
     column = last.token_column or last.token_field
     if parcel.failure is not None and (parcel.records is None or is_interrupt(parcel.failure)):
@@ -276,31 +275,6 @@ def _tokens(parcel: Parcel, operators: Sequence[Operator], policy: Policy, users
     if parcel.records is None or column is None:
         return 0
     return int(list_lengths(parcel.records.columns.column(column)).sum())
-
-
-def _trial(plan: Plan, reader: Reader, operators: Sequence[Operator], policy: Policy, users: LoopThread) -> dict[str, Any]:
-    """Run up to 64 rows, in plan order, up to the last operator that learns; gives what was learned, nothing without a row."""
-    last = max((i for i, operator in enumerate(operators) if operator.learns), default=-1)
-    picks = _first_rows(plan, reader) if last >= 0 else []
-    if not picks:
-        return {}
-    parcel, learned = gather(Chunk(picks), policy), dict[str, Any]()
-    for i, operator in enumerate(operators[: last + 1]):
-        if operator.learns:
-            if parcel.records is None or not len(parcel):
-                raise parcel.failure or RecipeError(
-                    f"no rows reach {operator.name} to learn its result types from; give it schema="
-                )
-            _log.info("%s: its function is tried on %d records to learn its columns", operator.name, len(parcel.records))
-            learned[f"learned {i}"] = _learn(operator, parcel.records, users)
-            operator.recall(learned[f"learned {i}"])
-        if i < last and operator.stateless:
-            parcel = _run(operator, parcel, policy, users)
-        if i < last and operator.serial:
-            parcel = _accumulated(operator, parcel, policy)
-        if parcel.failure is not None and is_interrupt(parcel.failure):
-            raise parcel.failure
-    return learned
 
 
 def _recall(operators: Sequence[Operator], facts: Mapping[str, Any]) -> None:
@@ -325,13 +299,6 @@ def _output(operators: Sequence[Operator], schema: pa.Schema, facts: Mapping[str
     return known
 
 
-def _accumulated(operator: Operator, parcel: Parcel, policy: Policy) -> Parcel:
-    """What a new accumulator makes of a parcel, and of its end. If it fails, it will fail again in its place."""
-    given = Serial(0, [(0, operator)], Cursor.start(1), policy, None, _TRIAL_ROWS).run([Fed(Parcel(parcel.records, End.RUN), None)])
-    full = [fed.parcel.records for fed in given.out if fed.parcel.records is not None]
-    return Parcel(Records.concat(full) if full else None, failure=given.failure or parcel.failure)
-
-
 class _Usual(NamedTuple):
     """What rows are like: bytes in memory of one and of a row block, and tokens of one where they are estimated."""
 
@@ -353,23 +320,3 @@ def _usual(plan: Plan, reader: Reader, unit: Unit) -> _Usual:
                 row_tokens = float(block.sizes.mean()) * tokens / size if unit == "tokens" else None
                 return _Usual(block.nbytes // rows + ORIGIN.itemsize, block.nbytes, row_tokens)
     return _Usual()
-
-
-def _first_rows(plan: Plan, reader: Reader) -> list[Pick]:
-    """The first rows that a lane draws; of the first lane that has any."""
-    for lane in range(plan.rule.turn):
-        draw, picks, rows = Draw(plan.streams(lane), plan.rule), [], _TRIAL_ROWS
-        current: dict[int, tuple[Any, npt.NDArray[np.integer]]] = {}
-        while rows and not draw.done:
-            for d, epoch, part in draw.missing():
-                block = reader.read(d, part.unit, part.block)
-                index, _ = sound(block, plan.datasets[d].select(part, epoch, block))
-                current[d] = (block, index)
-                draw.supply(d, block.sizes[index], block.last)
-            for run in draw.take(rows):
-                block, index = current[run.dataset]
-                picks.append(Pick(run.dataset, run.epoch, block, index[run.start : run.stop]))
-                rows -= run.stop - run.start
-        if picks:
-            return picks
-    return []

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
 from zephon_async.engine.blame import blamed
-from zephon_async.engine.gather import Policy, what_is_wrong
+from zephon_async.engine.gather import Policy
 from zephon_async.engine.limit import Limit, brought, counted, told
 from zephon_async.errors import BadRecord
 from zephon_async.lanes import Cursor, Edge, Mark
-from zephon_async.operators import Accumulator, Carrying, Operator, RecordFailed, Tally
+from zephon_async.operators import Accumulator, Carrying, Operator, RecordFailed, Tally, what_is_wrong
 from zephon_async.records import End, Marks, Parcel, Records, Skipped, between
 from zephon_async.runners import deliverable
 

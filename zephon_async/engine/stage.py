@@ -10,10 +10,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from zephon_async.engine.blame import blamed
-from zephon_async.engine.gather import Chunk, Policy, gather, what_is_wrong
+from zephon_async.engine.gather import Chunk, Policy, gather
 from zephon_async.engine.placement import Placement
 from zephon_async.errors import BadRecord
-from zephon_async.operators import Operator, RecordFailed, Tally
+from zephon_async.operators import Operator, RecordFailed, Tally, what_is_wrong
 from zephon_async.records import Parcel, Records, Skipped, between
 from zephon_async.runners import Portable, ask, deliverable
 

@@ -77,6 +77,9 @@ class Accumulate(Typed):
             told |= function_settings(self.flush, self.version, "flush ")
         return {**told, **super().settings()}
 
+    def functions(self) -> Sequence[Callable[..., Any]]:
+        return [fn for fn in (self.init, self.push, self.flush) if fn is not None]
+
     def learn(self, records: Records) -> bytes | None:
         state, given, called = self.new_state(), list[dict[str, Any]](), len(records)
         for row in range(len(records)):

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from zephon_async.operators.base import Columns, Tally
 from zephon_async.operators.functions import PerRecord, function_name
+from zephon_async.operators.keeping import kept
 from zephon_async.records import Records
 
 
@@ -42,8 +43,4 @@ class Filter(PerRecord):
         return bool(result)
 
     def _give(self, records: Records, results: list[Any], tally: Tally) -> Records:
-        kept = np.flatnonzero(np.array(results, bool))
-        if len(kept) == len(records):
-            return records
-        tally["records_filtered"] += len(records) - len(kept)
-        return records.take(kept)
+        return kept(records, np.array(results, bool), tally)

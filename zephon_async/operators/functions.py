@@ -129,6 +129,11 @@ class OwnFunction(Operator):
         self.columns = None if columns is None else different_names(f"{self.name}: columns", columns)
         self.version = version
 
+    def functions(self) -> Sequence[Callable[..., Any]]:
+        """The user's functions."""
+        fn: Callable[..., Any] = self.fn  # type: ignore[attr-defined]
+        return (fn,)
+
     def settings(self) -> Mapping[str, Any]:
         return {"columns": None if self.columns is None else list(self.columns)}
 

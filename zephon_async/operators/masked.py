@@ -8,13 +8,11 @@ A record becomes one row, or none. For each answer there are the columns
 of those names where there is one answer, else behind the name of its column (`chosen_input_ids`, ...); and those of
 `keep_columns`. No others survive.
 
-Threads: tools for a call (copies of the tokenizer, compiled templates) belong to one call at a time; those not in use wait in
-`_idle`, a deque, whose append and pop are atomic.
+Threads: tools for a call (copies of the tokenizer, compiled templates) belong to one call at a time, see `idle`.
 """
 
-import os
 from abc import abstractmethod
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +23,7 @@ from zephon_async.checks import different_names, one_of, whole_or_none
 from zephon_async.errors import BadRecord, RecipeError
 from zephon_async.operators.base import Columns, Operator, RecordFailed, Tally
 from zephon_async.operators.chat_tokens import Spanned, Tokens
+from zephon_async.operators.idle import Idle
 from zephon_async.operators.rows import find_field
 from zephon_async.records import Records
 
@@ -65,19 +64,7 @@ class Masked(Operator):
                 raise RecipeError(
                     f"{self.name}: keep_columns= names {field.name!r}, which {self.name} makes; rename that column before"
                 )
-        self._ready()
-
-    def _ready(self) -> None:
-        """What a process needs before the first call."""
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # workers are the parallelism, see `tokenize`
-        self._idle: deque[Any] = deque()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_idle"}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._ready()
+        self._idle = Idle(self._tools)
 
     @abstractmethod
     def _inputs(self) -> Mapping[str, str]:
@@ -113,22 +100,17 @@ class Masked(Operator):
         return pa.schema([*self._fields, *kept]) if len(kept) == len(self.keep_columns) else None
 
     def apply(self, records: Records, tally: Tally) -> Records:
-        try:
-            tools = self._idle.pop()
-        except IndexError:
-            tools = self._tools()
         rows: list[tuple[Spanned, ...]] = []
         failure: BadRecord | None = None
         answers: list[Tokens] = []
-        try:
-            rows.extend(self._texts(records.columns, tools))
-        except BadRecord as error:
-            failure = error
-        else:
-            columns = list(zip(*rows, strict=True)) or [()] * (len(self._fields) // 2)
-            answers = [self._encoded(texts, tools) for texts in columns]
-        finally:
-            self._idle.append(tools)
+        with self._idle.one() as tools:
+            try:
+                rows.extend(self._texts(records.columns, tools))
+            except BadRecord as error:
+                failure = error
+            else:
+                columns = list(zip(*rows, strict=True)) or [()] * (len(self._fields) // 2)
+                answers = [self._encoded(texts, tools) for texts in columns]
         if failure is not None:
             raise RecordFailed(len(rows), self.apply(records.slice(0, len(rows)), tally)) from failure
         return self._given(records, answers, tally)

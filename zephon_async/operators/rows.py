@@ -3,8 +3,8 @@
 `to_dicts` gives the rows of a batch as plain dicts; columns of JSON text are decoded.
 `to_batch` types dicts by a schema, and `learn_schema` finds the schema of some.
 
-Nothing is coerced: 5 is no string, 1.5 and True are no integers, a struct has exactly its keys, and a record exactly its
-columns (None stands for no value). Only what keeps the value is done: integers may go into floating columns where they are
+Nothing is coerced: 5 is no string, 1.5 and True are no integers, and a record or a struct has no keys but its own; one that is
+missing is null. Only what keeps the value is done: integers may go into floating columns where they are
 exact there, numpy scalars and arrays count as numbers and lists of their type. pyarrow alone is more lenient (26.0 makes 1 of
 1.5, and drops unknown keys), so classes are looked at first, a whole column at a time.
 """
@@ -127,13 +127,17 @@ def to_batch(records: Sequence[dict[str, Any]], schema: pa.Schema, given: bool =
 
     given: by the user, not learned; for what messages advise.
     """
-    names = set(schema.names)
+    names, change = set(schema.names), "change schema=" if given else "pass schema="
+    whole = True
     for record in records:
         if record.keys() != names:
-            absent, surplus = sorted(names - record.keys()), [key for key in record if key not in names]
-            found = [*([f"lacks the columns {absent}"] if absent else []), *([f"has {surplus} too many"] if surplus else [])]
-            advice = [*(["give None for no value"] if absent else []), "change schema=" if given else "pass schema="]
-            raise BadRecord(f"the result {' and '.join(found)}; wanted are {schema.names}: {', or '.join(advice)}")
+            if surplus := [key for key in record if key not in names]:
+                raise BadRecord(f"the result has {surplus} too many; wanted are {schema.names}: {change}")
+            if absent := [field.name for field in schema if not field.nullable and field.name not in record]:
+                raise BadRecord(f"the result lacks the columns {absent}, which the schema does not let be null: {change}")
+            whole = False
+    if not whole:
+        records = [dict.fromkeys(schema.names) | record for record in records]
     columns = [to_column([record[field.name] for record in records], field, given) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -248,13 +252,13 @@ def _check(values: Sequence[Any], kind: pa.DataType) -> None:
     if is_list(kind):
         _check(_elements(values), kind.value_type)
     elif kinds.is_struct(kind):
-        names = {field.name for field in kind}
+        names, required = {field.name for field in kind}, {field.name for field in kind if not field.nullable}
         present = [value for value in values if value is not None]
         for value in present:
-            if value.keys() != names:
+            if not required <= value.keys() <= names:
                 raise _Misfit(kind, value)
         for field in kind:
-            _check([value[field.name] for value in present], field.type)
+            _check([value.get(field.name) for value in present], field.type)
     elif kinds.is_map(kind):
         pairs = [pair for value in values if value is not None for pair in (value.items() if isinstance(value, dict) else value)]
         for pair in pairs:
@@ -284,18 +288,15 @@ def _sample(array: Any) -> Any:
 def learn_schema(records: Sequence[dict[str, Any]], taken: pa.Schema, who: str) -> pa.Schema:
     """The schema of what a function gave for some records whose own schema was `taken`.
 
-    Integers and floats in one column make it double; nested values become lists and structs. A column without a value has the
-    type of the input column of its name. One that came in as JSON text goes out as JSON text if it holds dicts or lists.
+    Integers and floats in one column make it double; nested values become lists and structs. A missing key is null. A column
+    without a value has the type of the input column of its name, else that of text. One that came in as JSON text goes out as
+    JSON text if it holds dicts or lists.
     Everything irregular is a RecipeError that asks for `schema=`.
     """
-    names = list(records[0])
-    for record in records:
-        if record.keys() != set(names) or not names or not all(isinstance(name, str) for name in names):
-            raise RecipeError(
-                f"{who}: some records of the trial have the columns {names}, some {list(record)}: "
-                "give every record the same columns (None for no value), at least one and named by strings, or pass schema="
-            )
-    return pa.schema([_learn_field(name, [record[name] for record in records], taken, who) for name in names])
+    names = list(dict.fromkeys(name for record in records for name in record))
+    if not names or not all(isinstance(name, str) for name in names):
+        raise RecipeError(f"{who}: the records of the trial have the columns {names}: give at least one, named by strings")
+    return pa.schema([_learn_field(name, [record.get(name) for record in records], taken, who) for name in names])
 
 
 def _learn_field(name: str, values: list[Any], taken: pa.Schema, who: str) -> pa.Field:
@@ -309,6 +310,8 @@ def _learn_field(name: str, values: list[Any], taken: pa.Schema, who: str) -> pa
         kind = infer(values)
     except TypeError as error:
         raise RecipeError(f"{who}: column {name!r} of the results has no one type ({error}); pass schema=") from None
+    if pa.types.is_null(kind):
+        return pa.field(name, pa.large_string())
     if _is_untyped(kind):
         raise RecipeError(f"{who}: column {name!r} has no value in any of the {len(values)} results of the trial; pass schema=")
     return pa.field(name, kind)

@@ -58,6 +58,16 @@ def is_pythons(module: str) -> bool:
     return top in sys.stdlib_module_names and (file is None or file.startswith(_STANDARD_LIBRARY))
 
 
+def syntax(named: Any) -> list[ast.AST]:
+    """The syntax tree of what `def`, `lambda` or `class` made, of several where it cannot be told which; none without a source."""
+    try:
+        named = inspect.unwrap(named)
+        lines, at = _parser.alone(lambda: inspect.findsource(named))
+        return _nodes("".join(lines), at + 1, named)
+    except (OSError, TypeError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return []
+
+
 def _source(named: Any) -> str | None:
     """The syntax tree as text; the source itself where that cannot be parsed; None where there is none."""
     try:

@@ -9,17 +9,14 @@ its first piece and EOS on its last; "truncate" takes tokens off the end of the 
 
 Speed: a chunk is one call of `encode_batch_fast`, which works outside the GIL, and its ids go straight into one int32 array.
 Workers are the parallelism. The library would run a pool of threads inside each call as well, one for the whole process, and
-only the environment variable TOKENIZERS_PARALLELISM turns that off: it is set to "false" where it is not set, when a `Tokenize`
-is made, in the thread that makes it.
+only the environment variable TOKENIZERS_PARALLELISM turns that off: see `idle`.
 
 Threads: the given tokenizer is copied once, as JSON, and never used. Each copy made of that belongs to one call at a time (a
-copy's cache of words is behind a lock); copies not in use wait in `_idle`, a deque, whose append and pop are atomic.
+copy's cache of words is behind a lock), see `idle`.
 """
 
 import hashlib
-import os
 from array import array
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,8 +28,9 @@ from zephon_async.checks import different_names, one_of, whole_or_none
 from zephon_async.errors import BadRecord, RecipeError
 from zephon_async.kinds import is_text
 from zephon_async.operators.base import Columns, Operator, RecordFailed, Tally
+from zephon_async.operators.idle import Idle
 from zephon_async.operators.rows import find_field, to_python
-from zephon_async.operators.tokenizer_files import load_tokenizer, token_id
+from zephon_async.operators.tokenizer_files import load_tokenizer, names_as_text, token_id
 from zephon_async.records import Records, take
 
 SPECIAL_TOKENS = ("eos", "bos", "bos_eos", "none", "tokenizer_default")
@@ -93,41 +91,29 @@ class Tokenize(Operator):
         if IDS in self.keep_columns:
             raise RecipeError(f"tokenize: keep_columns= names {IDS!r}, which tokenize makes; rename that column before")
         file = load_tokenizer(tokenizer if tokenizer_id is None else tokenizer_id)
-        self._json = file.text
-        self._ready()
-        clone = _set_up(file.copy)
+        self._hash, self._json = hashlib.sha256(file.text.encode()).hexdigest(), names_as_text(file.text)
+        self._idle = Idle(self._clone)
+        if self._json == file.text:
+            self._idle.add(_set_up(file.copy))
         brackets = special_tokens.split("_")
         for role, given in (("bos", bos_token), ("eos", eos_token)):
             if given is not None and role not in brackets:
                 raise RecipeError(f"tokenize: {role}_token= has no use with special_tokens={special_tokens!r}")
-        self.bos = (token_id("bos", bos_token, file.config, clone),) if "bos" in brackets else ()
-        self.eos = (token_id("eos", eos_token, file.config, clone),) if "eos" in brackets else ()
+        self.bos = (token_id("bos", bos_token, file.config, file.copy),) if "bos" in brackets else ()
+        self.eos = (token_id("eos", eos_token, file.config, file.copy),) if "eos" in brackets else ()
         self._head, self._tail = len(self.bos), len(self.eos)
         if special_tokens == "tokenizer_default":
-            self._head, self._tail = _template(clone)
-        self._idle.append(clone)
+            self._head, self._tail = _template(file.copy)
         if max_length is not None and max_length <= self._head + self._tail and on_long != "drop":
             raise RecipeError(
                 f"tokenize: max_length={max_length} leaves no room for text beside {self._head + self._tail} special tokens"
             )
 
-    def _ready(self) -> None:
-        """What a process needs before the first call."""
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        self._idle: deque[Any] = deque()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_idle"}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._ready()
-
     def settings(self) -> Mapping[str, Any]:
         names = ("field", "special_tokens", "max_length", "on_long", "on_null")
         plain = {"bos": list(self.bos), "eos": list(self.eos), "keep_columns": list(self.keep_columns)}
         return {
-            "tokenizer": hashlib.sha256(self._json.encode()).hexdigest(),
+            "tokenizer": self._hash,
             **{name: getattr(self, name) for name in names},
             **plain,
         }
@@ -181,20 +167,15 @@ class Tokenize(Operator):
     def _failed(self, records: Records, at: int, tally: Tally) -> RecordFailed:
         return RecordFailed(at, self.apply(records.slice(0, at), tally))
 
-    def _borrow(self) -> Any:
-        """A copy of the tokenizer that nobody else uses; put it back into `_idle`."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            import tokenizers
+    def _clone(self) -> Any:
+        import tokenizers
 
-            return _set_up(tokenizers.Tokenizer.from_str(self._json))
+        return _set_up(tokenizers.Tokenizer.from_str(self._json))
 
     def _encoded(self, texts: list[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """The bracketed ids of all texts end to end, and how many each has."""
-        clone = self._borrow()
-        encodings = clone.encode_batch_fast(texts, add_special_tokens=self.special_tokens == "tokenizer_default")
-        self._idle.append(clone)
+        with self._idle.one() as clone:
+            encodings = clone.encode_batch_fast(texts, add_special_tokens=self.special_tokens == "tokenizer_default")
         lengths = np.empty(len(encodings), np.int64)
         tokens = array("i")  # of all ways from lists to a buffer the quickest, and half of what is not tokenizing
         for n, encoding in enumerate(encodings):

@@ -108,7 +108,7 @@ class TokenizeChat(Masked):
             raise RecipeError(
                 "tokenize_chat: span_source='generation_tags', but the chat template has no {% generation %}; use 'prefix_diff'"
             )
-        self._idle.append(tools)
+        self._idle.add(tools)
 
     def settings(self) -> Mapping[str, Any]:
         names = ("prompt_field", "tools_field", "enable_thinking_field", "date", "loss_scope", "span_source", "special_text")

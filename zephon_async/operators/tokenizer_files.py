@@ -19,6 +19,7 @@ from zephon_async.errors import RecipeError
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _HUB_TIMEOUT_S = 5.0
+_HIDDEN = "\ufdd2"  # before what stands for a name; no character of any language
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 """What is read of a directory."""
@@ -90,6 +91,28 @@ def load_tokenizer(given: Any) -> TokenizerFile:
     clone.no_truncation()
     clone.no_padding()
     return TokenizerFile(clone.to_str(), clone, config)
+
+
+def names_as_text(text: str) -> str:
+    """A tokenizer, as JSON, with the same ids, to which the names of special tokens are no words.
+
+    With `encode_special_tokens` a name in a text is not cut out any more. But Unigram, word-level and wordpiece models have such
+    names among their own words, and make the special token of them all the same, which is then hidden from them here. A text
+    with a name becomes what any such text becomes that the model does not know. (BPE has no merges that lead there.)
+    """
+    told = json.loads(text)
+    model = told["model"]
+    if model.get("type") not in ("Unigram", "WordLevel", "WordPiece"):
+        return text
+    hidden = {token["content"]: f"{_HIDDEN}{token['id']}" for token in told["added_tokens"] if token["special"]}
+    hidden.pop(model.get("unk_token"), None)  # a word that is not known is one in any case
+    for token in told["added_tokens"]:
+        token["content"] = hidden.get(token["content"], token["content"])
+    if isinstance(model["vocab"], dict):
+        model["vocab"] = {hidden.get(word, word): number for word, number in model["vocab"].items()}
+    else:
+        model["vocab"] = [[hidden.get(piece, piece), score] for piece, score in model["vocab"]]
+    return json.dumps(told)
 
 
 def token_id(role: str, given: str | int | None, config: Mapping[str, Any], tokenizer: Any) -> int:
