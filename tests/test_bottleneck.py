@@ -64,7 +64,9 @@ def taken(pipeline: Pipeline, pause: Callable[[], None]) -> str:
 def test_the_bottleneck_is_what_is_slow(
     slow: str, read_ahead: int, lanes: int, runner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A call takes a second, of what is slow many; one call at a time, so that no two are told to have taken the same second."""
+    """A call takes a second, of what is slow many; one call at a time, so that no two are told to have taken the same second.
+
+    Without the check at the start, whose calls would take seconds that the consumer waits."""
     clock, read = Clock(monkeypatch), Reader.read_several
 
     def seconds(kind: str) -> float:
