@@ -129,7 +129,8 @@ def test_an_error_of_a_reader_comes_in_its_place(place: dict[str, Any], tmp_path
 @each_place
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), StopIteration(1)], ids=lambda error: type(error).__name__)
 def test_what_would_end_a_thread_is_an_error_too(place: dict[str, Any], error: BaseException) -> None:
-    with failing(place, error) as pipeline:
+    """Not so in the check at the start: there it may be a signal to this process, and ends the start."""
+    with failing(place, error, validate="off") as pipeline:
         batches = iter(pipeline)
         assert seen(islice(batches, 5)) == [0, 1, 2, 3, 4]
         with pytest.raises(RuntimeError if isinstance(error, StopIteration) else type(error)):
