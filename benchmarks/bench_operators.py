@@ -1,18 +1,24 @@
 """What do operators cost beside the bare work in them?
 
 Packing alone, against `np.concatenate` of the same pieces into rows of 4,096, on one thread; chat tokenization, against a bare loop
-of template and encode on two threads; an exact mixture in a run, against the run without it. Ratios within one run.
+of template and encode on two threads; an exact mixture in a run, against the run without it; conversations with pictures, from
+Parquet to packed tokens and pixels, against bare decoding by two threads or, under a GIL, two processes. Ratios within one run.
 
 Its last answer is in benchmarks/README.md.
 """
 
+import io
+import multiprocessing
 import os
+import sys
 import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -20,14 +26,18 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import numpy as np
 import pyarrow as pa
 from figures import Figure, alternate, arguments, ratio, show, timed
+from pictures import write_pictures
+from PIL import Image
 from texts import texts, tokenizer, write
 from tokenizers import Tokenizer
 
-from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource
+from zephon_async import Dataset, PatchGrid, Pipeline, StaticMixtureWorkSource
 from zephon_async.operators import PackFlat
 from zephon_async.records import ORIGIN, Origins, Records
 
 ROW, CHUNK, SEGMENT, WORKERS = 4096, 1024, 8192, 2
+GRID = PatchGrid(max_pixels=28 * 28 * 256)  # at most 256 visual tokens, about 450 x 450 pixels
+FREE = not getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def documents(count: int) -> list[Records]:
@@ -127,9 +137,50 @@ def mix(folders: list[Path], encoder: Tokenizer, characters: float, exact: bool)
     return characters
 
 
+def decode(pictures: list[bytes]) -> int:
+    """Bare decoding to the size that the model takes."""
+    pixels = 0
+    for each in pictures:
+        with Image.open(io.BytesIO(each)) as image:
+            height, width = GRID.size(image.height, image.width)
+            pixels += np.asarray(image.convert("RGB").resize((width, height), Image.Resampling.BICUBIC)).size
+    return pixels
+
+
+def bare_decoding(pool: Executor, pictures: list[bytes]) -> float:
+    """Pictures decoded by the workers of a pool, 32 at a time; of processes only the number of pixels comes back."""
+    began = perf_counter()
+    assert sum(pool.map(decode, [pictures[n : n + 32] for n in range(0, len(pictures), 32)])) > 0
+    return len(pictures) / (perf_counter() - began)
+
+
+def see(folder: Path, encoder: Tokenizer, count: int) -> float:
+    """Pictures a second from files to batches of packed tokens and pixels; from the first batch on, when the workers are there."""
+    source = StaticMixtureWorkSource([Dataset.from_path("seen", folder)], {"seen": 1}, seed=1, unit="samples", epochs=None)
+    pipeline = (
+        Pipeline(source)
+        .options(workers=WORKERS, runner="threads" if FREE else "processes")
+        .tokenize_chat(encoder, chat_template=TEMPLATE, special_text="token", keep_columns=["images"])
+        .expand_images("images", placeholder="<image>", tokenizer=encoder, grid=GRID)
+        .refer(["images"])
+        .pack_flat(2048, algorithm="best_fit", on_long="drop", carry=["images"])
+        .decode_image("images", size=GRID)
+        .batch(4)
+    )
+    seen, began = 0, 0.0
+    with pipeline:
+        for batch in pipeline:
+            if began:
+                seen += len(batch.ragged("images"))
+            began = began or perf_counter()
+            if seen >= count:
+                return seen / (perf_counter() - began)
+    raise AssertionError("the data ended")
+
+
 def with_chat_tokens(encoder: Tokenizer) -> Tokenizer:
     made = Tokenizer.from_str(encoder.to_str())
-    made.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    made.add_special_tokens(["<|im_start|>", "<|im_end|>", "<image>"])
     return made
 
 
@@ -179,12 +230,29 @@ def mixing(chosen: Any, texts_: list[str], encoder: Tokenizer) -> list[Figure]:
     return [Figure("with ensure_mixture / without", ratio(rates["exact"], rates["as drawn"]), "", 0.97)]
 
 
+def seeing(chosen: Any, encoder: Tokenizer) -> list[Figure]:
+    workers = (
+        ThreadPoolExecutor(WORKERS) if FREE else ProcessPoolExecutor(WORKERS, mp_context=multiprocessing.get_context("spawn"))
+    )
+    with tempfile.TemporaryDirectory() as name, workers as pool:
+        pictures = write_pictures(Path(name), 256 if chosen.quick else 1024)
+        list(pool.map(decode, [pictures[:1]] * WORKERS))  # by now they are there
+        ways = {
+            "bare": partial(bare_decoding, pool, pictures),
+            "ours": partial(see, Path(name), encoder, len(pictures)),
+        }
+        rates = alternate(3 if chosen.quick else 5, ways)
+    bare = f"bare decoding by {WORKERS} {'threads' if FREE else 'processes'}"
+    return [Figure(f"pictures to packed tokens and pixels / {bare}", ratio(rates["ours"], rates["bare"]), "", 0.9 if FREE else 0.8)]
+
+
 def main() -> None:
     chosen = arguments(__doc__.splitlines()[0])
     texts_ = texts(6 if chosen.quick else 40)
     kind, encoder = tokenizer(texts_)
     print(f"{len(texts_):,} documents, {kind} tokenizer")
-    figures = packing(chosen) + chatting(chosen, texts_, with_chat_tokens(encoder)) + mixing(chosen, texts_, encoder)
+    for_chat = with_chat_tokens(encoder)
+    figures = packing(chosen) + chatting(chosen, texts_, for_chat) + mixing(chosen, texts_, encoder) + seeing(chosen, for_chat)
     show(figures, chosen.json)
 
 
