@@ -231,9 +231,7 @@ def mixing(chosen: Any, texts_: list[str], encoder: Tokenizer) -> list[Figure]:
 
 
 def seeing(chosen: Any, encoder: Tokenizer) -> list[Figure]:
-    workers = (
-        ThreadPoolExecutor(WORKERS) if FREE else ProcessPoolExecutor(WORKERS, mp_context=multiprocessing.get_context("spawn"))
-    )
+    workers = ThreadPoolExecutor(WORKERS) if FREE else ProcessPoolExecutor(WORKERS, mp_context=multiprocessing.get_context("spawn"))
     with tempfile.TemporaryDirectory() as name, workers as pool:
         pictures = write_pictures(Path(name), 256 if chosen.quick else 1024)
         list(pool.map(decode, [pictures[:1]] * WORKERS))  # by now they are there

@@ -33,6 +33,8 @@ from zephon_async.operators.tokenize_completion import TokenizeCompletion
 from zephon_async.operators.tokenizer_files import TOKENIZER_FILES
 
 __all__ = [
+    "KINDS",
+    "TOKENIZER_FILES",
     "Accumulate",
     "Accumulator",
     "Carrying",
@@ -52,7 +54,6 @@ __all__ = [
     "Finding",
     "Fingerprint",
     "FlatMap",
-    "KINDS",
     "Map",
     "MapBatches",
     "MapTransform",
@@ -63,7 +64,6 @@ __all__ = [
     "RecordFailed",
     "Refer",
     "Shuffle",
-    "TOKENIZER_FILES",
     "Tally",
     "Tokenize",
     "TokenizeChat",

@@ -123,7 +123,7 @@ class ExpandImages(Operator):
                 if wanted[row] != count:
                     raise BadRecord(
                         f"{count} images, and {wanted[row]} placeholders {self.placeholder} in column {self.tokens!r}: "
-                        "there must be one for each image"
+                        "there must be one for each image; what is written in a message is text (tokenize_chat: special_text)"
                     )
                 for number in range(begin, begin + count):
                     with opened(payload(flat, number), self.max_bytes) as image:
