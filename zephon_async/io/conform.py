@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from zephon_async.io.views import is_view, without_views
+from zephon_async.io.without_views import is_view, without_views
 from zephon_async.kinds import is_bytes, is_integers, is_json, is_list, is_text, json_field, list_lengths
 
 T = pa.types
