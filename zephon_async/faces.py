@@ -9,6 +9,7 @@ Threads: an iterator shares the run, which has a lock; `_starting` guards the st
 import sys
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
 from time import perf_counter
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from zephon_async.batch import Batch, fill_rows
 from zephon_async.engine import Consumed, Failed, Finished, Known, Run, Taken
 from zephon_async.errors import InternalError
-from zephon_async.loops import next_of
+from zephon_async.loops import begin, next_of
 from zephon_async.records import Records
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class AsyncBatches:
         began = perf_counter()
         if self._taker is None:
             try:
-                await anyio.to_thread.run_sync(self._start, abandon_on_cancel=True)
+                await _in_thread(self._start)
             except BaseException:
                 self._leave()
                 raise
@@ -136,6 +137,27 @@ class _Taker:
             records = Records.concat([records, fill_rows(records.columns.schema, filled)])
         step, lane, number = taken.step, taken.lane, taken.number
         return Batch(records, self._names, step=step, lane=lane, number=number, filled=filled, last_of_step=number == self._last)
+
+
+async def _in_thread(work: Callable[[], object]) -> None:
+    """Wait for work in a thread. One that is left behind does not keep the process, as anyio's would."""
+    import anyio
+
+    there, failed = anyio.Event(), list[BaseException]()
+    waker = _waker(there)
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            waker()
+
+    begin(threading.Thread(target=copy_context().run, args=(run,), name="zephon-start", daemon=True))
+    await there.wait()
+    if failed:
+        raise failed.pop()
 
 
 def _waker(there: "anyio.Event") -> Callable[[], None]:

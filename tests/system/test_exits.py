@@ -183,21 +183,25 @@ def slow(record):
     {block}
     return True
 """
+ASYNC = """
+import asyncio
+async def main():
+    async with pipeline(slow{how}) as p:
+        async for batch in p: pass
+asyncio.run(main())
+"""
 
 
 @pytest.mark.parametrize(
     ("block", "begin"),
     [
-        ("time.sleep(60)", "for batch in pipeline(slow): pass"),
-        ("time.sleep(60)", "with pipeline(slow) as p:\n    for batch in p: pass"),
-        (
-            "time.sleep(60)",
-            "import asyncio\nasync def main():\n    async with pipeline(slow) as p:\n        async for batch in p: pass\n"
-            "asyncio.run(main())",
-        ),
+        ("time.sleep(60)", "for batch in pipeline(slow, validate='off'): pass"),
+        ("time.sleep(60)", "with pipeline(slow, validate='off') as p:\n    for batch in p: pass"),
+        ("time.sleep(60)", ASYNC.format(how=", validate='off'")),
+        ("time.sleep(60)", ASYNC.format(how="")),
         ("return False", "for batch in pipeline(slow, rows=1_000_000): pass"),
     ],
-    ids=["for", "with", "async", "nothing comes"],
+    ids=["for", "with", "async", "async, in the check at the start", "nothing comes"],
 )
 def test_ctrl_c_while_waiting(block: str, begin: str) -> None:
     with start(WAIT.format(block=block) + begin, "threads") as process:
