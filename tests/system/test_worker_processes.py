@@ -173,3 +173,36 @@ def test_a_forked_child_does_not_keep_workers_alive(place: str) -> None:
     assert workers
     assert gone(workers)
     process.communicate(timeout=30)
+
+
+STARTS_WHERE_IT_IS_IMPORTED = """
+import os
+from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource
+
+depth = int(os.environ.get("DEPTH", "0"))
+if depth > 1:
+    os._exit(7)  # a child of a child: without a word against it they would be more and more
+os.environ["DEPTH"] = str(depth + 1)
+
+def same(record):
+    return record
+
+source = StaticMixtureWorkSource([Dataset.from_dict("d", {"n": [1, 2, 3, 4]})], {"d": 1})
+with Pipeline(source).options(PLACE, workers=1, lanes=1).map(same).batch(1) as pipeline:
+    next(iter(pipeline))
+"""
+
+
+@pytest.mark.parametrize("place", PLACES.values())
+def test_a_module_that_starts_workers_where_it_is_imported_is_refused_by_them(tmp_path: Path, place: str) -> None:
+    """They import it for its function: each would start workers of its own, and these would too."""
+    (tmp_path / "starts.py").write_text(STARTS_WHERE_IT_IS_IMPORTED.replace("PLACE", place))
+    path = {"PYTHONPATH": os.pathsep.join(map(str, (tmp_path, ROOT)))}
+    process = subprocess.run(
+        [sys.executable, "-c", "import starts"], env=os.environ | path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert process.returncode == 1
+    assert (
+        "it would start processes without end: put what it runs behind `if __name__ == '__main__':` or into a function"
+        in process.stderr
+    )

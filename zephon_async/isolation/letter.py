@@ -7,7 +7,7 @@ from typing import Any
 
 from zephon_async.engine import Deadly, Spec
 from zephon_async.errors import RecipeError
-from zephon_async.runners import Arena, aligned
+from zephon_async.runners import Arena, aligned, load
 
 
 def put_letter(arena: Arena, spec: Spec, facts: Mapping[str, Any] | None, deadly: Deadly) -> tuple[int, ...]:
@@ -38,7 +38,7 @@ def get_letter(arena: Arena, sizes: tuple[int, ...]) -> Any:
     for size in sizes:
         parts.append(memory[at : at + size].toreadonly())
         at += aligned(size)
-    return pickle.loads(parts[0], buffers=parts[1:])
+    return load(parts[0], parts[1:])
 
 
 def _named(spec: Spec) -> list[tuple[str, Any]]:

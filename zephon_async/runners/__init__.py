@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from zephon_async.runners.arena import Arena, Layout, above_stdio, aligned, lay_down, pick_up
 from zephon_async.runners.base import Need, Runner, deliverable
-from zephon_async.runners.child import Child, Says, begun, new_arenas
+from zephon_async.runners.child import Child, Says, begun, load, new_arenas
 from zephon_async.runners.exceptions import pack_exception, unpack_exception
 from zephon_async.runners.inline import InlineRunner
 from zephon_async.runners.processes import Portable, ProcessRunner
@@ -34,6 +34,7 @@ __all__ = [
     "deliverable",
     "framed",
     "lay_down",
+    "load",
     "new_arenas",
     "pack_exception",
     "pick_up",

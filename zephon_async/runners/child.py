@@ -1,15 +1,17 @@
 """A child process of ours, from both of its ends: started as `python -m MODULE`, with a socket and arenas that are shared with it.
 
-It is started, not forked, so a program needs no main guard and no lock is inherited. It leads a session of its own: Ctrl-C does not
+It is started, not forked, so a script needs no main guard and no lock is inherited. It leads a session of its own: Ctrl-C does not
 reach it, and what it has started itself ends with it. It ends when its socket closes, whoever closed it and however.
 
-Threads: a `Child` is for one at a time, but for `kill`.
+Threads: a `Child` is for one at a time, but for `kill`. `_loads` is set by the main thread of a child, and read by those that
+a module starts where it is imported.
 """
 
 import contextlib
 import json
 import logging
 import os
+import pickle
 import select
 import signal
 import socket
@@ -28,6 +30,7 @@ _OWN_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, si
 # What libraries read when they are loaded: as many workers run as there are cores.
 ALONE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS", "ARROW_IO_THREADS"), "1")
 ALONE |= {"TOKENIZERS_PARALLELISM": "false"}
+_loads = threading.Event()  # in a child: what it was sent is being loaded
 
 
 class Ended(NamedTuple):
@@ -55,13 +58,19 @@ class Child:
     def __init__(
         self, module: str, arenas: Sequence[Arena], *, stderr: int | None = None, settings: dict[str, str] | None = None
     ) -> None:
-        """Takes the arenas over. Raises `WorkerError` where the system gives no process or no descriptor."""
+        """Takes the arenas over. Raises `WorkerError` where the system gives no process or no descriptor, and in `load`."""
         self.arenas = arenas
+        if _loads.is_set():
+            _close_all(arenas)
+            raise WorkerError(
+                "a module starts a pipeline where it is imported, and a child process imports it for a function that is defined "
+                "there; it would start processes without end: put what it runs behind `if __name__ == '__main__':` or into a "
+                "function"
+            )
         try:
             self.socket, theirs = (socket.socket(fileno=above_stdio(end.detach())) for end in socket.socketpair())
         except OSError as error:
-            for arena in arenas:
-                arena.close()
+            _close_all(arenas)
             raise cannot_start(error) from error
         descriptors = (theirs.fileno(), *(arena.descriptor for arena in arenas))
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # such as -X utf8
@@ -112,8 +121,7 @@ class Child:
 
     def _close(self) -> None:
         self.socket.close()
-        for arena in self.arenas:
-            arena.close()
+        _close_all(self.arenas)
         if self.watch is not None:
             os.close(self.watch)
             self.watch = None
@@ -126,10 +134,14 @@ def new_arenas(n: int) -> list[Arena]:
         for _ in range(n):
             arenas.append(Arena.new())  # noqa: PERF401 (those that were made are closed)
     except OSError as error:
-        for arena in arenas:
-            arena.close()
+        _close_all(arenas)
         raise cannot_start(error) from error
     return arenas
+
+
+def _close_all(arenas: Sequence[Arena]) -> None:
+    for arena in arenas:
+        arena.close()
 
 
 def cannot_start(error: OSError) -> WorkerError:
@@ -167,6 +179,15 @@ def begun(patience_s: float = 0.0) -> tuple[socket.socket, list[Arena]]:
         os.set_inheritable(descriptor, False)
     threading.Thread(target=_end_with, args=(descriptors[0], patience_s), name="zephon-watch", daemon=True).start()
     return socket.socket(fileno=descriptors[0]), [Arena(each) for each in descriptors[1:]]
+
+
+def load(pickled: Any, buffers: Sequence[memoryview] = ()) -> Any:
+    """In the child: what it was sent. Modules that are imported for it cannot start children: each of these would do the same."""
+    _loads.set()
+    try:
+        return pickle.loads(pickled, buffers=buffers)
+    finally:
+        _loads.clear()
 
 
 def _end_with(of_socket: int, patience_s: float) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from zephon_async.records import Parcel, Skipped
 from zephon_async.runners import wire
 from zephon_async.runners.arena import Arena, lay_down, pick_up
-from zephon_async.runners.child import Says, begun
+from zephon_async.runners.child import Says, begun, load
 from zephon_async.runners.exceptions import pack_exception
 from zephon_async.runners.wire import Answer, Ask, Call, Done, Letters, Ready, encoded, to_worker
 
@@ -68,7 +68,7 @@ class _Worker:
             if pickled:
                 self._pickled[call.function] = pickled
             if call.function in self._pickled:
-                self._functions[call.function] = pickle.loads(self._pickled[call.function])
+                self._functions[call.function] = load(self._pickled[call.function])
                 del self._pickled[call.function]
             given: Parcel = self._functions[call.function].run(Parcel(records))
         except BaseException as error:
