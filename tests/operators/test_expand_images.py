@@ -99,7 +99,11 @@ def test_the_pixels_have_the_size_that_was_reckoned_with() -> None:
 @pytest.mark.parametrize(
     ("images", "ids", "words"),
     [
-        ([encoded(drawn(4, 4))], [1, 2], "1 images, and 0 placeholders 7 in column 'input_ids': there must be one for each image"),
+        (
+            [encoded(drawn(4, 4))],
+            [1, 2],
+            "1 images, and 0 placeholders (token 7) in column 'input_ids': there must be one for each image",
+        ),
         ([], [PAD], "0 images, and 1 placeholders"),
         (None, [PAD], "0 images, and 1 placeholders"),
         ([b"no image"], [PAD], "8 bytes that are no JPEG, PNG or WebP"),

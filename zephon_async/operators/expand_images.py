@@ -122,7 +122,7 @@ class ExpandImages(Operator):
                         raise BadRecord(f"{numbers[row]} numbers in column {name!r} for {lengths[row]} tokens in {self.tokens!r}")
                 if wanted[row] != count:
                     raise BadRecord(
-                        f"{count} images, and {wanted[row]} placeholders {self.placeholder} in column {self.tokens!r}: "
+                        f"{count} images, and {wanted[row]} placeholders (token {self.placeholder}) in column {self.tokens!r}: "
                         "there must be one for each image; what is written in a message is text (tokenize_chat: special_text)"
                     )
                 for number in range(begin, begin + count):
