@@ -117,7 +117,7 @@ class Liar(Operator):
     ("operator", "found"),
     [
         (Map(numbered()), {"runs_differ"}),
-        (Filter(unseen()), {"runs_differ"}),
+        (Filter(unseen()), {"runs_differ", "keeps_state"}),
         (Map(partial(counted, numbers=itertools.count())), {"runs_differ"}),
         (MapBatches(mean), {"cut_matters"}),
         (MapBatches(few), {"cut_matters"}),
@@ -255,6 +255,27 @@ class Callback:
 
 
 TOTAL = 0
+SEEN: set[str] = set()
+TIMES: dict[str, int] = {}
+LOOKED_UP = {"row": 1}
+
+
+def numbers(row: dict[str, Any]) -> dict[str, Any]:
+    SEEN.add(row["text"])
+    return {"x": row["x"], "n": len(SEEN)}  # in the trial always the same: all were seen when the types were learned
+
+
+def counts_up(row: dict[str, Any]) -> dict[str, Any]:
+    TIMES["rows"] = TIMES.get("rows", 0)
+    TIMES["rows"] += 0
+    return row
+
+
+def keeps_what_is_its_own(row: dict[str, Any]) -> dict[str, Any]:
+    SEEN = set()
+    SEEN.add(LOOKED_UP.get(row["text"]))
+    row.update(n=len(SEEN))
+    return row
 
 
 def adds(row: dict[str, Any]) -> dict[str, Any]:
@@ -290,6 +311,9 @@ SOURCES: list[tuple[Any, set[str]]] = [
     (in_order_of_a_set, {"set_order"}),
     (imports, {"random", "clock"}),
     (adds, {"keeps_state"}),
+    (numbers, {"keeps_state"}),
+    (counts_up, {"keeps_state"}),
+    (keeps_what_is_its_own, set()),
     (Callback(), {"keeps_state"}),
     (Remembers(), {"keeps_state"}),
     (lambda row: {"x": len({1, 2}), "y": 1 in {1, 2}, "z": time.strftime("%Y", (2020,) + (0,) * 8)}, set()),
@@ -311,6 +335,14 @@ def test_a_finding_says_what_where_and_what_to_change() -> None:
         "order, on any worker; accumulate() is for state"
     )
     assert finding.severity == "warning"
+
+
+def test_a_class_is_no_operator() -> None:
+    made: Any = Remembers
+    with pytest.raises(
+        RecipeError, match=r"check_operator: takes an operator, an instance such as Remembers\(...\), or a function"
+    ):
+        check_operator(made, SAMPLES)
 
 
 @pytest.mark.parametrize("samples", [[], 5, [5], {}])

@@ -70,8 +70,13 @@ def check_operator(op: Operator | Callable[[dict[str, Any]], Any], samples: Any)
 
     Findings: runs_differ, cut_matters, fails, no_records, other_columns; of accumulators given_is_wrong, held_is_wrong,
     lost_at_flush, marks_are_wrong, restart_differs, flush_differs; not_picklable, copy_differs; and of the source random, clock,
-    hash, set_order, keeps_state. Raises `RecipeError` for samples that are none.
+    hash, set_order, keeps_state. Raises `RecipeError` for samples that are none, and for a class.
     """
+    if isinstance(op, type) and issubclass(op, Operator):
+        name = op.__name__
+        raise RecipeError(
+            f"check_operator: takes an operator, an instance such as {name}(...), or a function, not the class {name}"
+        )
     operator = op if isinstance(op, Operator) else Map(op)
     records = _as_records(samples)
     users = LoopThread("zephon-check")

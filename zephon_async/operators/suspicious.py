@@ -1,15 +1,17 @@
 """What the source of users' functions and operators says of chance, clocks, and state: warnings, for it may be meant well.
 
 Looked for in the syntax tree: random generators without a seed, clocks, `hash` and `id` (other numbers in every process), sets
-that are iterated (in another order in every process), and writes to `self`, globals and variables of an outer function. Names
-are looked up where the function would find them, so it is seen through `import numpy as np` and `from time import time`. What
-the functions call is not looked into; the trial of `contract` sees what comes of that.
+that are iterated (in another order in every process), and writes to `self`, globals and variables of an outer function, and to a
+list, set or dict that is one (to set an entry is none: this is how results are remembered). Names are looked up where the
+function would find them, so it is seen through `import numpy as np` and `from time import time`. What the functions call is not
+looked into; the trial of `contract` sees what comes of that.
 """
 
 import ast
 import functools
 import inspect
 import sys
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -47,6 +49,8 @@ ORDERED = (
     "builtins.map",
 )
 """Calls that see the order of what they are given."""
+CHANGES = ("add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popleft", "remove", "update")
+"""Methods that write to a container."""
 
 _ADVICE = {
     "random": "take randomness from the record, as random.Random(seed of the record), so that it is the same in every run",
@@ -118,10 +122,13 @@ class _Look:
     def __init__(self, who: str, where: str, names: Mapping[str, Any]) -> None:
         self._who, self._where, self._names = who, where, dict(names)
         self._sets: set[str] = set()  # local variables that hold one
+        self._own: set[str] = set()  # local variables and arguments
 
     def at(self, tree: ast.AST) -> Iterator[Finding]:
         for node in ast.walk(tree):
             self._import(node)
+            if isinstance(node, ast.arg) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)):
+                self._own.add(node.arg if isinstance(node, ast.arg) else node.id)
             if isinstance(node, ast.Assign) and self._is_set(node.value):
                 self._sets |= {target.id for target in node.targets if isinstance(target, ast.Name)}
         for node in ast.walk(tree):
@@ -132,6 +139,8 @@ class _Look:
             yield from self._call(node)
         elif isinstance(node, ast.For | ast.comprehension) and self._is_set(node.iter):
             yield self._found("set_order", node.iter, "iterates a set")
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript) and self._outlives(node.target.value):
+            yield self._found("keeps_state", node, f"writes to {ast.unparse(node.target.value)}, which is not its own")
         elif isinstance(node, ast.Global | ast.Nonlocal):
             kind = "the global" if isinstance(node, ast.Global) else "the outer function's"
             yield self._found("keeps_state", node, f"writes to {kind} {', '.join(node.names)}")
@@ -145,6 +154,8 @@ class _Look:
             yield self._found("clock", node, f"calls {name}")
         elif name in NUMBERS:
             yield self._found("hash", node, f"calls {name.removeprefix('builtins.')}")
+        if isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES and self._outlives(node.func.value):
+            yield self._found("keeps_state", node, f"writes to {ast.unparse(node.func.value)}, which is not its own")
         joins = isinstance(node.func, ast.Attribute) and node.func.attr == "join"
         if (name in ORDERED or joins) and any(self._is_set(argument) for argument in node.args):
             yield self._found("set_order", node, "takes the order of a set")
@@ -184,6 +195,12 @@ class _Look:
         if node.id not in self._names:
             return f"builtins.{node.id}" if not inner else ""
         return ".".join([_name_of(self._names[node.id]), *inner])
+
+    def _outlives(self, node: ast.AST) -> bool:
+        """Whether it is a container of the module or of an outer function."""
+        if not isinstance(node, ast.Name) or node.id in self._own:
+            return False
+        return isinstance(self._names.get(node.id), list | set | dict | deque)
 
     def _is_set(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Name):
