@@ -165,6 +165,15 @@ def test_what_is_no_conversation_is_a_bad_record(value: Any) -> None:
         assert (len(placed(out)), at, type(cause)) == (1, 1, BadRecord)
 
 
+def test_the_names_of_sharegpt_are_told_of() -> None:
+    records = made({"messages": pa.array([[{"from": "human", "value": "a"}]])})
+    _, _, cause = run(TokenizeChat(TOKENIZER, chat_template=TURNS), records)
+    assert str(cause) == (
+        "column 'messages': message 0 is no dict with a role: {'from': 'human', 'value': 'a'}; "
+        "make its from and value role and content, with map before it"
+    )
+
+
 def test_pairs() -> None:
     records = made({"prompt": [said("a")], "chosen": [said("", "b")[1:]], "rejected": [said("", "cd")[1:]]})
     operator = TokenizeChat(TOKENIZER, chat_template=TURNS, field=("chosen", "rejected"), prompt_field="prompt")

@@ -64,7 +64,9 @@ def messages_of(value: Any, name: str, least: int = 1) -> list[dict[str, Any]]:
         raise BadRecord(f"column {name!r}: wanted a list of messages, found {shown(value)}")
     for number, message in enumerate(value):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise BadRecord(f"column {name!r}: message {number} is no dict with a role: {shown(message)}")
+            other = isinstance(message, dict) and {"from", "value"} <= message.keys()  # as ShareGPT names them
+            change = "; make its from and value role and content, with map before it" if other else ""
+            raise BadRecord(f"column {name!r}: message {number} is no dict with a role: {shown(message)}{change}")
     return [_message(message) for message in value]
 
 
