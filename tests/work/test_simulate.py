@@ -73,6 +73,14 @@ def test_what_the_numbers_mean() -> None:
         assert mixed.variety > 0.9
 
 
+def test_in_little_data_not_all_rows_are_near() -> None:
+    as_stored, by_rows = (
+        simulate(source({"a": 1355}, shuffle=shuffle), buffer_sizes=[1], lanes=4, rows_per_step=64) for shuffle in (False, "rows")
+    )
+    assert as_stored[0].variety < 0.5
+    assert by_rows[0].variety > 0.8
+
+
 def test_no_row_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(100)))
     with patch.object(Reader, "read_several", side_effect=AssertionError("read")):

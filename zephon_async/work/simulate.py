@@ -57,7 +57,7 @@ def simulate(
     buffer_sizes, block_size: as of `shuffle`, in rows of the datasets: behind packing, rows of k documents count k times.
     lanes, rows_per_step: of the run; rows of a global batch, as many of each lane.
     rows: how many are drawn at most, of all lanes.
-    near: rows that lie no further apart in storage are taken to be alike.
+    near: rows that lie no further apart in storage are taken to be alike; a tenth of the rows of a dataset at most.
     row_bytes: of a row where rows are not counted. Else all rows of a dataset are taken to be of their mean size.
 
     The variety of the 1,048,576 rows of 8 shards, in units of 8,192 and row blocks of 512 rows (16 MiB and 1 MiB of rows of 2 KB):
@@ -162,13 +162,15 @@ def _variety(steps: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], near:
     if rows == 1:
         return 1.0
     dataset, place = steps[..., 0], steps[..., 1]
-    stride = int(lengths.max()) + near + 1  # so that neither steps nor datasets are near one another
-    keys = np.sort(((np.arange(count)[:, None] * len(lengths) + dataset) * stride + place).reshape(-1))
-    close = float((keys.searchsorted(keys + near, "right") - np.arange(1, len(keys) + 1)).sum())
+    reach = np.minimum(near, np.maximum(lengths // 10, 1))
+    stride = int((lengths + reach).max()) + 1  # so that neither steps nor datasets are near one another
+    keys = ((np.arange(count)[:, None] * len(lengths) + dataset) * stride + place).reshape(-1)
+    close = float(np.sort(keys).searchsorted(keys + reach[dataset.reshape(-1)], "right").sum())
+    close -= len(keys) * (len(keys) + 1) / 2  # what is not behind a row
     pairs = count * rows * (rows - 1) / 2
     of_dataset = np.stack([(dataset == d).sum(axis=1) for d in range(len(lengths))], axis=1)
     within = (of_dataset * (of_dataset - 1) / 2).sum(axis=0)
-    reach = np.minimum(near, lengths - 1)
+    reach = np.minimum(reach, lengths - 1)
     chance = reach * (2 * lengths - reach - 1) / np.maximum(lengths * (lengths - 1), 1)
     by_chance = float((within * chance).sum()) / pairs
     correlation = max(0.0, (close / pairs - by_chance) / (1 - by_chance)) if by_chance < 1 else 0.0
