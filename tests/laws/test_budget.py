@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.numbered import digests, held_by_the_loop, packed, settle, source
+from tests.numbered import digests, engine_of, held_by_the_loop, packed, settle, source
 from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource
 from zephon_async.errors import RecipeError
 from zephon_async.io import Blocks
@@ -81,6 +81,24 @@ def test_a_block_that_data_begins_again_in_is_not_left(monkeypatch: pytest.Monke
     with packed(rows=6, epochs=None) as pipeline:
         assert len(list(islice(pipeline, 20))) == 20
     assert left == []
+
+
+@pytest.mark.parametrize("shuffle", ["units", "blocks", "rows"])
+def test_a_row_block_that_a_chunk_holds_is_not_read_again_beside_it(monkeypatch: pytest.MonkeyPatch, shuffle: str) -> None:
+    """Single rows of one block come close together, and where nothing may be kept the cache does not know that it is there."""
+    reads: list[tuple[int, int, range]] = []
+    start = Blocks._start
+
+    def started(blocks: Blocks, dataset: int, unit: int, numbers: range, need: tuple[int, ...]) -> Any:
+        reads.append((dataset, unit, numbers))
+        return start(blocks, dataset, unit, numbers, need)
+
+    monkeypatch.setattr(Blocks, "_start", started)
+    with windowed(needed(windowed("1KB", lanes=1)), lanes=1, shuffle=shuffle) as pipeline:
+        assert len(list(islice(pipeline, 200))) == 200
+        blocks = engine_of(pipeline)._blocks
+    assert blocks is not None
+    assert 0 < len(reads) == blocks.misses
 
 
 @settings(max_examples=12)

@@ -224,7 +224,8 @@ class Lane:
         microbatch, lane = self._need(self._in_flight)
         later = (microbatch + 1, lane)  # behind the chunk that is drawn now
         for d, _, part in missing:
-            self._ahead.need(draw, d, part, later)
+            if (d, part.unit, part.block) not in blocks:
+                self._ahead.need(draw, d, part, later)
         for d, epoch, part in missing:
             block = await self._block(d, part.unit, part.block, blocks)
             index: npt.NDArray[np.integer] = self._shared.plan.datasets[d].select(part, epoch, block)
