@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import few
 from tests.fake_storage import Call, Cut, FakeConnection
 from tests.transfers import BODY, WHERE, Held, Time, passing, patched, read, run, storage_of, transfer_of, turns, warm
 from zephon_async.errors import ShardError
@@ -131,6 +132,7 @@ def test_both_whole_at_once(time: Time) -> None:
     run(main)
 
 
+@few
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 400)), max_size=12), st.booleans())
 def test_what_two_reads_give_is_never_mixed(pieces: list[tuple[bool, int]], last: bool) -> None:
     """The storage gives other bytes to each of two requests, some to the one, some to the other, and then all to one of them."""

@@ -65,6 +65,10 @@ def test_a_config_without_a_name_is_the_default_one() -> None:
         ([{"config_name": "c"}, {"config_name": "c"}], "its card has a config that is named twice: {'config_name': 'c'}"),
         ([{"config_name": "c", "data_files": 5}], "its card has data_files of the config 'c' that cannot be meant: 5"),
         (
+            [{"config_name": "c", "data_files": []}],
+            "its card has data_files of the config 'c' that cannot be meant: {'split': 'train', 'path': []}",
+        ),
+        (
             [{"config_name": "c", "data_files": [{"split": "a"}]}],
             "its card has data_files of the config 'c' that cannot be meant: {'split': 'a'}",
         ),

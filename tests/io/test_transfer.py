@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import few
 from tests.fake_storage import Call, Cut, FakeConnection, Storage
 from tests.transfers import BODY, WHERE, Held, Time, passing, patched, read, run, said, storage_of, transfer_of, turns, warm
 from zephon_async.errors import ShardError
@@ -272,6 +273,7 @@ def test_a_time_out_of_the_library_is_its_own(time: Time, monkeypatch: pytest.Mo
 # Bodies that end early, or do not end
 
 
+@few
 @given(
     size=st.integers(0, 3_000),
     cuts=st.lists(st.integers(0, 1_000), max_size=30),

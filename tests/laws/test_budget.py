@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import few
 from tests.numbered import digests, engine_of, held_by_the_loop, packed, settle, source
 from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource
 from zephon_async.errors import RecipeError
@@ -101,7 +102,7 @@ def test_a_row_block_that_a_chunk_holds_is_not_read_again_beside_it(monkeypatch:
     assert 0 < len(reads) == blocks.misses
 
 
-@settings(max_examples=12)
+@few
 @given(
     extra=st.sampled_from((1.0, 1.2, 2.0, 10.0)),
     chunk_rows=st.sampled_from((1, 32)),

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import few
 from tests.fake_storage import Call, Cut, FakeScheme, Storage
 from tests.recipes import job
 from zephon_async import Batch, Dataset, Pipeline, ShardError, StaticMixtureWorkSource
@@ -132,6 +133,7 @@ def faults(seed: int, share: float) -> Callable[[Call], Fault | Cut | None]:
     return fault
 
 
+@few
 @given(recipes(), OPTIONS, st.sampled_from((0.0, 0.05, 0.3)), st.integers(0, 2**32), st.sampled_from((None, 0, 2000)), st.data())
 def test_what_comes_is_what_comes_of_local_files(
     make: Make, options: dict[str, Any], share: float, seed: int, spill: int | None, data: st.DataObject

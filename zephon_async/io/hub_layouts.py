@@ -64,7 +64,7 @@ def _patterns(config: str, said: Any) -> Splits | None:
     for entry in entries:
         split, path = (entry.get("split"), entry.get("path")) if isinstance(entry, Mapping) else (None, None)
         paths = [path] if isinstance(path, str) else path
-        if not split or not isinstance(paths, list) or not all(map(_is_inside, paths)) or str(split) in found:
+        if not split or not isinstance(paths, list) or not paths or not all(map(_is_inside, paths)) or str(split) in found:
             raise DatasetError(f"its card has data_files of the config {config!r} that cannot be meant: {entry!r:.80}")
         found[str(split)] = paths
     return found
