@@ -12,7 +12,8 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 from tests import oracle
-from zephon_async import Batch, Dataset, Pipeline, StaticMixtureWorkSource
+from tests.scheduled_oracle import Points, Scheduled
+from zephon_async import Batch, Dataset, MixtureSchedule, Pipeline, ScheduledMixtureWorkSource, StaticMixtureWorkSource
 
 _MOST_DRAWN = 20_000
 TOKENS = pa.schema([("input_ids", pa.list_(pa.int32()))])
@@ -38,6 +39,10 @@ class Recipe:
     flush_every: int = 8192
     sizes: dict[str, int] = field(default_factory=dict)  # of units and row blocks
     extra: dict[str, Any] = field(default_factory=dict)
+    points: Points | None = None  # of a mixture that changes every `change_rows` rows at most
+    by: str = "samples"
+    between: str = "constant"
+    change_rows: int = 4
 
     @property
     def microbatches(self) -> int:
@@ -56,15 +61,14 @@ class Recipe:
 
     def begun(self, ranks: int = 1, rank: int = 0, **options: Any) -> Pipeline:
         """The pipeline without its operators."""
-        source = StaticMixtureWorkSource(
-            self.datasets(),
-            self.weights,
-            seed=self.seed,
-            shuffle=self.shuffle,
-            unit=self.unit,  # type: ignore[arg-type]
-            epochs=self.epochs,
-            on_exhausted=self.on_exhausted,  # type: ignore[arg-type]
-        )
+        settings: dict[str, Any] = {"seed": self.seed, "shuffle": self.shuffle, "unit": self.unit}
+        settings |= {"epochs": self.epochs, "on_exhausted": self.on_exhausted}
+        source: StaticMixtureWorkSource | ScheduledMixtureWorkSource
+        if self.points is None:
+            source = StaticMixtureWorkSource(self.datasets(), self.weights, **settings)
+        else:
+            how: dict[str, Any] = {"by": self.by, "between": self.between, "change_rows": self.change_rows}
+            source = ScheduledMixtureWorkSource(self.datasets(), MixtureSchedule(self.points, **how), **settings)
         return Pipeline(source).options(
             lanes=self.lanes,
             microbatches_per_step=self.microbatches,
@@ -94,15 +98,11 @@ class Recipe:
                 units.append(oracle.Unit(n, int(unit["block"]), sizes))
                 at += n
             datasets.append(oracle.Dataset(name, units, self.weights[name]))
-        told = oracle.Oracle(
-            datasets,
-            seed=self.seed,
-            lanes=self.lanes,
-            shuffle=self.shuffle,
-            epochs=self.epochs,
-            on_exhausted=self.on_exhausted,  # type: ignore[arg-type]
-            flush_every=self.flush_every,
-        )
+        settings: dict[str, Any] = {"seed": self.seed, "lanes": self.lanes, "shuffle": self.shuffle, "epochs": self.epochs}
+        settings |= {"on_exhausted": self.on_exhausted, "flush_every": self.flush_every}
+        told = oracle.Oracle(datasets, **settings)
+        if self.points is not None:
+            told = Scheduled(datasets, self.points, self.by, self.between, self.change_rows, **settings)
         names = sorted(self.documents, key=str.encode)
         firsts = {name: [int(unit["first"]) for unit in catalogs[name].units] for name in names}
 
@@ -261,14 +261,25 @@ def recipes(draw: st.DrawFn, endless: bool | None = None) -> Recipe:
         lengths = draw(st.lists(st.integers(1, 12), min_size=4, max_size=12))
         documents[name] = tuple(tuple(1000 * k + 20 * i + j for j in range(n)) for i, n in enumerate(lengths))
     forever = draw(st.booleans()) if endless is None else endless
+    chain, unit = draw(st.sampled_from(CHAINS)), draw(st.sampled_from(("bytes", "samples")))
+    points = None
+    if all(name != "mix" for name, _ in chain) and draw(st.booleans()):
+        places = [0, *sorted(draw(st.lists(st.integers(1, 200), min_size=1, max_size=3, unique=True)))]
+        each = st.fixed_dictionaries({name: st.sampled_from((0, 1, 5)) for name in names}).filter(lambda w: any(w.values()))
+        points = [(place, draw(each)) for place in places]
+        points[-1] = (places[-1], {name: points[-1][1][name] or int(not any(w[name] for _, w in points)) for name in names})
     return Recipe(
         documents,
         {name: draw(st.integers(1, 5)) for name in names},
-        draw(st.sampled_from(CHAINS)),
+        chain,
+        points=points,
+        by=draw(st.sampled_from(("samples", unit))),
+        between=draw(st.sampled_from(("constant", "linear"))),
+        change_rows=draw(st.sampled_from((1, 4, 16))),
         seed=draw(st.integers(0, 3)),
         shuffle=draw(st.sampled_from((False, "units", "blocks", "rows"))),
         sizes=draw(st.sampled_from(({}, {"unit_bytes": 160, "block_bytes": 40}))),
-        unit=draw(st.sampled_from(("bytes", "samples"))),
+        unit=unit,
         epochs=None if forever else draw(st.integers(1, 3)),
         on_exhausted=draw(st.sampled_from(("repeat", "stop", "drop_out"))),
         lanes=draw(st.integers(1, 4)),

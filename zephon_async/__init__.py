@@ -63,7 +63,9 @@ _WHERE = {
     "CheckpointSummary": "checkpoints",
     "inspect_checkpoint": "checkpoints",
     "Statistics": "engine",
+    "MixtureSchedule": "work",
     "MixtureSpec": "work",
+    "ScheduledMixtureWorkSource": "work",
     "StaticMixtureWorkSource": "work",
     "TokenEstimation": "work",
 }
@@ -80,6 +82,7 @@ __all__ = [
     "EstimationError",
     "InternalError",
     "MissingError",
+    "MixtureSchedule",
     "MixtureSpec",
     "Operator",
     "Options",
@@ -87,6 +90,7 @@ __all__ = [
     "Pipeline",
     "Ragged",
     "RecipeError",
+    "ScheduledMixtureWorkSource",
     "ShardError",
     "StaticMixtureWorkSource",
     "Statistics",
@@ -128,7 +132,13 @@ if TYPE_CHECKING:
     from zephon_async.options import Options
     from zephon_async.pipeline import Pipeline
     from zephon_async.ragged import Ragged
-    from zephon_async.work import MixtureSpec, StaticMixtureWorkSource, TokenEstimation
+    from zephon_async.work import (
+        MixtureSchedule,
+        MixtureSpec,
+        ScheduledMixtureWorkSource,
+        StaticMixtureWorkSource,
+        TokenEstimation,
+    )
 
 
 def __getattr__(name: str) -> Any:

@@ -31,6 +31,7 @@ def explain(prepared: Prepared, chain: Chain, options: Options, source: WorkSour
         if catalog.ignored:
             shown = ", ".join(catalog.ignored[:_SHOWN]) + (", ..." if len(catalog.ignored) > _SHOWN else "")
             lines.append(f"    ignored {len(catalog.ignored)}: {shown}")
+    lines += [f"  the mixture changes: {changes}"] if (changes := prepared.plan.changes) is not None else []
     lines.append("columns read: " + ", ".join(f"{f.name}: {f.type}" for f in prepared.schema))
     lines.append("stages of a lane")
     for link in chain.links:

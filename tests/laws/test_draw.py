@@ -61,7 +61,7 @@ def drawn(
 ) -> tuple[list[Any], Draw]:
     """Up to `rows` rows as (dataset, epoch, unit, row) in chunks of `chunk`, and the draw behind them."""
     ordered = sorted(several, key=lambda d: d.name.encode())
-    draw = Draw(plan.streams(lane), plan.rule, at)
+    draw = plan.draw(lane, at)
     index: dict[int, Any] = {}
     out: list[Any] = []
     while len(out) < rows and not draw.done:
@@ -115,7 +115,7 @@ def test_a_dataset_that_cannot_go_on_is_told_with_its_rows_and_the_lanes() -> No
     several = [Dataset("empty", []), Dataset("full", [Unit(2, 2, [1, 1])])]
     plan = plan_of(several, 3, 0, False, (None, "repeat", None))
     with pytest.raises(DatasetError, match=r"'empty' has no rows for one of 3 lanes in 3 epochs in a row \(it has 0 in all\)"):
-        Draw(plan.streams(0), plan.rule)
+        plan.draw(0)
 
 
 @pytest.mark.parametrize("epochs", [1, 3, 8])

@@ -158,7 +158,8 @@ class Lane:
         picked: dict[Place, int] = {}  # row blocks that the chunk holds, and their bytes
         try:
             if self._draw is None:
-                self._draw = Draw(plan.streams(self.number), plan.rule, self._begins)
+                self._draw = plan.draw(self.number, self._begins)
+                self._asked = self._draw.asked
             draw = self._draw
             begin = draw.number
             want = most = min(self._chunk_rows(), options.flush_every - begin % options.flush_every)
@@ -179,6 +180,8 @@ class Lane:
                     skipped += self._unfit.between(run.dataset, run.start, stop, most - want)
                     self._shared.books.drawn[run.dataset] += run.size
                     want -= len(index)
+            if plan.changes is not None:
+                self._shared.books.asked[self.number] = [now - then for now, then in zip(draw.asked, self._asked, strict=True)]
             at_end = draw.number > begin and draw.number % options.flush_every == 0
             while at_end and draw.missing():  # an end of the run is not also one of a segment
                 skipped += await self._supply(draw, blocks, most - want)

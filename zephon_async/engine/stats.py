@@ -71,6 +71,7 @@ class Books:
         self.serials = [Meter("accumulators") for _ in serials]
         self.counts: Counter[str] = Counter()
         self.drawn = [0] * len(datasets)  # rows or bytes
+        self.asked: dict[int, list[float]] = {}  # by lane, what should have been drawn, where the mixture changes
         self.stuck: dict[Kind, float] = {"storage": 0.0, "workers": 0.0, "accumulators": 0.0}
 
     def snapshot(self, taken: Consumed, seconds: float, held_bytes: int, storage: Mapping[str, int]) -> "Statistics":
@@ -82,7 +83,12 @@ class Books:
         )
         sizes = [size * tokens // of for size, (tokens, of) in zip(self.drawn, self._ratios, strict=True)]
         drawn = dict(zip(self._datasets, sizes, strict=True))
-        total, weights = sum(drawn.values()), sum(self._weights)
+        total, target = sum(drawn.values()), [float(weight) for weight in self._weights]
+        if asked := list(self.asked.values()):
+            target = [
+                max(0.0, sum(each)) * tokens / of for each, (tokens, of) in zip(zip(*asked, strict=True), self._ratios, strict=True)
+            ]
+        whole = sum(target) or 1.0
         return Statistics(
             stages,
             taken.microbatches,
@@ -90,7 +96,7 @@ class Books:
             taken.waited_s,
             self._bottleneck(taken, seconds),
             drawn,
-            {name: weight / weights for name, weight in zip(self._datasets, self._weights, strict=True)},
+            {name: share / whole for name, share in zip(self._datasets, target, strict=True)},
             {name: size / total if total else 0.0 for name, size in drawn.items()},
             dict(self.counts),
             held_bytes,
@@ -155,7 +161,8 @@ class Statistics:
     drawn: by dataset, the size of the rows that the lanes of this rank have drawn: tokens (by the estimated ratio), bytes or
         samples, whichever the weights are ratios of. More than was delivered: also what is made ahead, filtered, and after a
         restore made again; what a lane draws that another rank works too is counted on both.
-    target, actual: by dataset, the share of the mixture that was asked for, and that of `drawn`; from 0 to 1.
+    target, actual: by dataset, the share of the mixture that was asked for (of one that changes, on the way so far), and that of
+        `drawn`; from 0 to 1.
     counts: by name, records, documents, rows or tokens that were left out or made up by the operators; also for rows that are not
         delivered in the end, such as `padding_tokens` of a padded row that is left over. `rows_left`: rows behind the last step,
         as far as they were made or came next (`prefetch` microbatches a lane); no lane is read through only to count the others.

@@ -21,7 +21,7 @@ from zephon_async.engine.serial import Fed, Serial
 from zephon_async.engine.stage import apply, apply_async
 from zephon_async.errors import RecipeError
 from zephon_async.io import Reader
-from zephon_async.lanes import Cursor, Draw
+from zephon_async.lanes import Cursor
 from zephon_async.loops import LoopThread
 from zephon_async.operators import Finding, Operator, is_interrupt, is_own, learned, look_at_source, try_at_start, try_fully
 from zephon_async.options import Options
@@ -110,7 +110,7 @@ def _accumulated(operator: Operator, parcel: Parcel, policy: Policy) -> Parcel:
 def _first_rows(plan: Plan, reader: Reader) -> list[Pick]:
     """The first rows that a lane draws; of the first lane that has any."""
     for lane in range(plan.rule.turn):
-        draw, picks, rows = Draw(plan.streams(lane), plan.rule), [], _TRIAL_ROWS
+        draw, picks, rows = plan.draw(lane), [], _TRIAL_ROWS
         current: dict[int, tuple[Any, npt.NDArray[np.integer]]] = {}
         while rows and not draw.done:
             for d, epoch, part in draw.missing():

@@ -1,7 +1,8 @@
 """The rules of order, which never wait: who works what, which row comes next, and where a lane stands."""
 
 from zephon_async.lanes.cursor import BadCounts, Cursor, Edge, Mark, Trail
-from zephon_async.lanes.draw import Coordinates, Draw, OnExhausted, Rule, Run, Stream
+from zephon_async.lanes.draw import Coordinates, Draw, Mixture, OnExhausted, Rule, Run, Shares
+from zephon_async.lanes.head import Stream
 from zephon_async.lanes.state import PartialStep, RankState, Start, resume, spans
 from zephon_async.lanes.topology import Topology
 
@@ -12,11 +13,13 @@ __all__ = [
     "Draw",
     "Edge",
     "Mark",
+    "Mixture",
     "OnExhausted",
     "PartialStep",
     "RankState",
     "Rule",
     "Run",
+    "Shares",
     "Start",
     "Stream",
     "Topology",

@@ -8,50 +8,34 @@ knows nothing of chunks, parts or machines.
 A `scale` (a, b) of a dataset says that a row of one unit of size takes a / b of time. What is kept is bounded: the time T
 reached, and per dataset where it stands and its surplus `given * a - b * T`. All arithmetic is in whole numbers.
 
+The mixture may change: behind every so many rows of the lane the draw asks what the shares are from there on. A surplus goes over
+as it is, so only the future follows the new ones. A dataset without a share rests where it stands, and no part of it is asked for.
+
 End of data: a dataset ends when the last row of its last epoch has been given, at time S = given / share. "stop": rows up to
 the least S; "repeat": ended datasets begin again until the greatest S; "drop_out": the others go on without it. Rows are held
-against S by their real time, not its floor.
+against S by their real time, not its floor. A dataset counts in this while it has a share, or will have one again.
 """
 
 import heapq
-from bisect import bisect_left
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from zephon_async.errors import DatasetError
+from zephon_async.lanes.head import Head, Stream
 from zephon_async.records import Part
 
 OnExhausted: TypeAlias = Literal["repeat", "stop", "drop_out"]
-Coordinates: TypeAlias = tuple[int, int, tuple[int, int] | None, tuple[tuple[int, int, int, int, int], ...]]
-"""(rows given, time, horizon as a fraction, per dataset (epoch, part, row of the part, surplus, rows given))."""
+Coordinates: TypeAlias = tuple[int, int, tuple[int, int] | None, tuple[tuple[int, ...], ...]]
+"""(rows given, time, horizon as a fraction, per dataset (epoch, part, row of the part, surplus, rows given)); of a mixture that may
+change, per dataset also the second number of its scale, the size of its rows given, and 1 where its share is 0 for good."""
 
 
 _TURNS = 16
 """Turns of epochs in which a lane may have no row where rows are not counted: a part in bytes may lie inside one long line."""
-
-
-class Stream(Protocol):
-    """One dataset as a lane sees it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def scale(self) -> tuple[int, int]: ...
-
-    @property
-    def rows(self) -> int | None:
-        """All rows of the dataset, where they are known: for messages."""
-
-    def parts(self, epoch: int) -> Sequence[Part]:
-        """The lane's parts of an epoch, in order."""
-
-    def next_epoch(self, epoch: int) -> int | None:
-        """The first epoch from this one on of which the lane has a part; None: there is none."""
 
 
 class Rule(NamedTuple):
@@ -61,6 +45,22 @@ class Rule(NamedTuple):
     on_exhausted: OnExhausted = "repeat"
     max_repeats: int | None = None
     turn: int = 1
+
+
+class Shares(NamedTuple):
+    """What each dataset's share is from a row on: the second number of its scale (0: none), and whether that is so for good."""
+
+    scales: Sequence[int]
+    over: Sequence[bool]
+
+
+class Mixture(Protocol):
+    """Shares that change. Asked before rows 0, `every`, 2 * `every`, ... of a lane."""
+
+    every: int
+
+    def shares(self, rows: int, sizes: Sequence[int]) -> Shares | None:
+        """The shares behind so many rows of the lane, of that size in each dataset; None: not known yet, ask again."""
 
 
 class Run(NamedTuple):
@@ -74,102 +74,51 @@ class Run(NamedTuple):
     size: int
 
 
-class _Head:
-    """Where a dataset stands: its next row is `row` of `part` of `epoch`."""
-
-    __slots__ = (
-        *("stream", "epoch", "part", "row", "surplus", "rows", "since", "seen", "parts", "times", "last"),
-        *("current", "given", "ends", "numerators"),  # of a part that was supplied
-    )
-
-    def __init__(self, stream: Stream, at: tuple[int, int, int, int, int], since: int) -> None:
-        self.stream = stream
-        self.epoch, self.part, self.row, self.surplus, self.rows = at  # surplus: at `row`, against the time `since`
-        self.since = since
-        self.seen = self.epoch - (self.part == self.row == 0)  # the last epoch that had a row, as far as is known
-        self.parts: Sequence[Part] | None = stream.parts(self.epoch)  # None: it gives no more rows
-        self.times: npt.NDArray[Any] | None = None  # of all rows of the part; None: not supplied yet
-        self.last = False  # no part of this unit behind this one has a row
-
-    def supply(self, sizes: npt.NDArray[np.integer]) -> None:
-        a, b = self.stream.scale
-        total = int(sizes.sum())
-        large = max(abs(self.surplus), a * (total + 1), self.since) >= 1 << 60
-        sizes = sizes.astype(object if large else np.int64)
-        assert self.parts is not None
-        self.current = self.parts[self.part]
-        self.ends = np.cumsum(sizes)
-        self.given = int(self.ends[self.row - 1]) if self.row else 0
-        self.surplus -= a * self.given  # now at the start of the part
-        self.numerators = 2 * self.surplus + a * (2 * self.ends - sizes)
-        self.times = self.since + self.numerators // (2 * b)
-        self.seen = self.epoch
-
-    def next_part(self) -> int:
-        """The part behind the one that it stands in; where that is the last of a unit, the first of the next unit."""
-        assert self.parts is not None
-        if not self.last:
-            return self.part + 1
-        unit = self.parts[self.part].unit
-        return bisect_left(self.parts, True, self.part, key=lambda part: part.unit != unit)
-
-    def surplus_at(self, time: int) -> int:
-        """The surplus before `row`, against `time`."""
-        a, b = self.stream.scale
-        given = self.given if self.times is not None else 0
-        return self.surplus + a * given - b * (time - self.since)
-
-    def before(self, limit: Fraction, start: int, stop: int) -> int:
-        """The first of rows start:stop whose real time is not below `limit`, else `stop`."""
-        twice = 2 * self.stream.scale[1]
-        while start < stop:
-            middle = (start + stop) // 2
-            if Fraction(int(self.numerators[middle]), twice) + self.since < limit:
-                start = middle + 1
-            else:
-                stop = middle
-        return start
-
-    def earliest(self) -> Fraction:
-        """The least real time that the next row can have."""
-        a, b = self.stream.scale
-        return self.since + Fraction(2 * self.surplus + a, 2 * b)
-
-    def end(self) -> Fraction:
-        """S: the time at which all rows so far have been given."""
-        return self.since + Fraction(self.surplus, self.stream.scale[1])
-
-
 class Draw:
     """The rows of one lane. Ask `missing()`, `supply` what it names, `take` runs; `coordinates` restart it."""
 
-    def __init__(self, streams: Sequence[Stream], rule: Rule, coordinates: Coordinates | None = None) -> None:
-        self._rule = rule
+    def __init__(
+        self, streams: Sequence[Stream], rule: Rule, coordinates: Coordinates | None = None, mixture: Mixture | None = None
+    ) -> None:
+        """mixture: how the shares change; None: they are as the streams say."""
+        self._rule, self._mixture = rule, mixture
         self.number, self.time, horizon, at = coordinates or (0, 0, None, ((0, 0, 0, 0, 0),) * len(streams))
         self._horizon = None if horizon is None else Fraction(*horizon)
-        self._heads = [_Head(stream, where, self.time) for stream, where in zip(streams, at, strict=True)]
+        self._heads = [Head(stream, where, self.time) for stream, where in zip(streams, at, strict=True)]
+        self._known = -1  # the last row at which the shares were asked for
         self._heap: list[tuple[int, int]] = []
         self._missing: list[int] = []
         self._failure: Exception | None = None
-        self._running = len(self._heads)  # datasets that have not ended
-        if rule.epochs is not None:
-            self._running = sum(head.epoch < rule.epochs for head in self._heads)
-        for head in self._heads:
-            self._roll(head)
-        for d in range(len(self._heads)):
-            self._settle(d)
+        self.waits = False  # whether the shares from here on are not known yet
+        self._running = 0  # datasets that count and have not ended
+        if coordinates is not None and mixture is not None:
+            for head, where in zip(self._heads, at, strict=True):
+                head.scale, head.size, head.over = (head.scale[0], where[5]), where[6], bool(where[7])
+        elif mixture is not None and (shares := mixture.shares(0, [0] * len(self._heads))) is not None:
+            self._known = 0
+            for head, b, over in zip(self._heads, *shares, strict=True):
+                head.scale, head.over = (head.scale[0], b), over
+        self._running = sum(not head.over and (rule.epochs is None or head.epoch < rule.epochs) for head in self._heads)
+        self._begin()
 
     @property
     def coordinates(self) -> Coordinates:
         """Where the lane stands: bounded whole numbers, from which a new `Draw` gives the same rows."""
         horizon = None if self._horizon is None else (self._horizon.numerator, self._horizon.denominator)
-        at = tuple((h.epoch, h.part, h.row, h.surplus_at(self.time), h.rows) for h in self._heads)
-        return self.number, self.time, horizon, at
+        at: list[tuple[int, ...]] = [(h.epoch, h.part, h.row, h.surplus_at(self.time), h.rows) for h in self._heads]
+        if self._mixture is not None:
+            at = [(*where, h.scale[1], h.size, int(h.over)) for where, h in zip(at, self._heads, strict=True)]
+        return self.number, self.time, horizon, tuple(at)
 
     @property
     def drawn(self) -> tuple[int, ...]:
         """Rows given of each dataset."""
         return tuple(head.rows for head in self._heads)
+
+    @property
+    def asked(self) -> list[float]:
+        """The size that each dataset should have given by now, of a mixture that may change."""
+        return [head.size - head.surplus_at(self.time) / head.scale[0] for head in self._heads]
 
     @property
     def done(self) -> bool:
@@ -226,8 +175,8 @@ class Draw:
         return runs
 
     def _take(self, rows: int, runs: list[Run], most_runs: int | None) -> None:
-        heap = self._heap
-        while heap and not self._missing:
+        while self._ask() and self._heap and not self._missing:
+            heap = self._heap
             d = heap[0][1]
             head = self._heads[d]
             assert head.times is not None
@@ -238,7 +187,8 @@ class Draw:
                 continue
             if not rows or len(runs) == most_runs:
                 break
-            stop = min(len(head.times), head.row + rows)
+            most = rows if self._mixture is None else min(rows, self._mixture.every - self.number % self._mixture.every)
+            stop = min(len(head.times), head.row + most)
             if len(heap) > 1:
                 time, other = min(heap[1:3])
                 stop = head.row + int(head.times[head.row : stop].searchsorted(time, "right" if d < other else "left"))
@@ -249,6 +199,7 @@ class Draw:
             rows -= stop - head.row
             self.number += stop - head.row
             head.rows += stop - head.row
+            head.size += given - head.given
             self.time = int(head.times[stop - 1])
             head.row, head.given = stop, given
             if stop < len(head.times):
@@ -256,6 +207,41 @@ class Draw:
             else:
                 heapq.heappop(heap)
                 self._advance(d)
+
+    def _ask(self) -> bool:
+        """Whether the shares of the next row are known; where they may change there, they do."""
+        if self._mixture is None or self.number % self._mixture.every or self.number == self._known:
+            return True
+        shares = self._mixture.shares(self.number, [head.size for head in self._heads])
+        self.waits = shares is None
+        if shares is None:
+            return False
+        self._known = self.number
+        changed = False
+        for head, b, over in zip(self._heads, *shares, strict=True):
+            self._running -= over and not head.over and (self._rule.epochs is None or head.epoch < self._rule.epochs)
+            head.over = over
+            if b != head.scale[1]:
+                head.weigh(b, self.time)
+                changed = True
+        if changed:
+            self._begin()
+        return True
+
+    def _begin(self) -> None:
+        """Look at all datasets anew: with other shares others rest, and others come before the end."""
+        self._heap, self._missing = [], []
+        for d, head in enumerate(self._heads):
+            if head.times is not None and head.scale[1]:
+                self._heap.append((int(head.times[head.row]), d))
+            elif head.times is None:
+                if head.parts is None:
+                    head.parts = head.stream.parts(head.epoch)
+                self._roll(head)
+        heapq.heapify(self._heap)
+        for d, head in enumerate(self._heads):
+            if head.times is None:
+                self._settle(d)
 
     def _advance(self, d: int) -> None:
         """Leave a part that has been given."""
@@ -265,10 +251,10 @@ class Draw:
         self._roll(head)
         self._settle(d)
 
-    def _roll(self, head: _Head) -> None:
+    def _roll(self, head: Head) -> None:
         """Go on to the next epoch that has a part for us, up to the last one that the rule asks for."""
         epochs = self._rule.epochs
-        while head.parts is not None and head.part == len(head.parts) and (epochs is None or head.epoch < epochs):
+        while head.scale[1] and head.parts is not None and head.part == len(head.parts) and (epochs is None or head.epoch < epochs):
             self._next_epoch(head)
             if head.epoch == epochs:
                 self._running -= 1
@@ -276,9 +262,9 @@ class Draw:
                 self._horizon = min(ends) if self._rule.on_exhausted == "stop" else max(ends)
 
     def _settle(self, d: int) -> None:
-        """Decide whether a dataset that stands at the start of a part goes on."""
+        """Decide whether a dataset that stands at the start of a part goes on; one without a share rests."""
         head = self._heads[d]
-        while True:
+        while head.scale[1]:
             if not self._goes_on(head):
                 head.parts = None
                 return
@@ -288,7 +274,7 @@ class Draw:
                 return
             self._next_epoch(head)
 
-    def _goes_on(self, head: _Head) -> bool:
+    def _goes_on(self, head: Head) -> bool:
         epochs, on_exhausted, max_repeats, _ = self._rule
         if epochs is None or head.epoch < epochs:
             return True
@@ -302,7 +288,7 @@ class Draw:
         on_exhausted = self._rule.on_exhausted
         return self._horizon if on_exhausted == "stop" or (on_exhausted == "repeat" and not self._running) else None
 
-    def _next_epoch(self, head: _Head) -> None:
+    def _next_epoch(self, head: Head) -> None:
         """The next epoch that has a part for us, but none behind the first that the rule looks at."""
         epochs, _, max_repeats, turn = self._rule
         to = head.stream.next_epoch(head.epoch + 1)

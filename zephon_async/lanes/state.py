@@ -202,7 +202,7 @@ def _pack_cursor(c: Cursor) -> list[Any]:
     draw = None
     if c.draw is not None:
         number, time, horizon, at = c.draw
-        draw = [number, time, None if horizon is None else [_pack(h) for h in horizon], [[*a[:3], _pack(a[3]), a[4]] for a in at]]
+        draw = [number, time, None if horizon is None else [_pack(h) for h in horizon], [[_pack(n) for n in a] for a in at]]
     carried = [[_pack(n) for n in numbers] for numbers in c.carried]
     return [draw, c.first, c.taken, c.skips, c.outputs, c.rows, carried, c.bad, c.out]
 
@@ -212,7 +212,7 @@ def _unpack_cursor(packed: Sequence[Any]) -> Cursor:
     if draw is not None:
         number, time, horizon, at = draw
         fraction = None if horizon is None else (_unpack(horizon[0]), _unpack(horizon[1]))
-        draw = (number, time, fraction, tuple((e, p, r, _unpack(s), n) for e, p, r, s, n in at))
+        draw = (number, time, fraction, tuple(tuple(_unpack(n) for n in a) for a in at))
     first, taken, skips, outputs, rows = (tuple(n) for n in numbers)
     counts = tuple(tuple((d, drawn, n) for d, drawn, n in stage) for stage in bad)
     kept = tuple(tuple(_unpack(n) for n in of_one) for of_one in carried)

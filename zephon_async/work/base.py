@@ -6,30 +6,42 @@ from math import gcd
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from zephon_async.io import Catalog, Dataset
-from zephon_async.lanes import Rule
+from zephon_async.lanes import Coordinates, Draw, Rule
 from zephon_async.work.estimation import TokenEstimation
 from zephon_async.work.plan import DatasetPlan, LaneStream
+from zephon_async.work.schedule import Changes
 
 Unit: TypeAlias = Literal["tokens", "bytes", "samples"]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan of a mixture: one `DatasetPlan` each, in the order of names, their weights and tokens per byte, and how they end."""
+    """The plan of a mixture: one `DatasetPlan` each, in the order of names, their weights and tokens per byte, and how they end.
+
+    changes: how the weights change; then `weights` are those at the beginning.
+    """
 
     datasets: tuple[DatasetPlan, ...]
     weights: tuple[int, ...]
     ratios: tuple[tuple[int, int], ...]
     rule: Rule
+    changes: Changes | None = None
 
-    def streams(self, lane: int) -> list[LaneStream]:
+    def draw(self, lane: int, begin: Coordinates | None = None) -> Draw:
+        """The draw of a lane, from its beginning or from where one stood."""
+        mixture = None if self.changes is None else self.changes.of(self.ratios, self.rule.turn)
+        return Draw(self._streams(lane), self.rule, begin, mixture)
+
+    def _streams(self, lane: int) -> list[LaneStream]:
         """The datasets as a lane draws them. A row of size s takes s * (tokens per byte) / (share) of time."""
         total = sum(self.weights)
         streams = []
         for dataset, weight, (tokens, size) in zip(self.datasets, self.weights, self.ratios, strict=True):
             a, b = total * tokens, weight * size
-            short = gcd(a, b)  # the smaller the numbers, the less the draw leaves 64 bits
-            streams.append(LaneStream(dataset, lane, (a // short, b // short)))
+            if self.changes is None:  # the smaller the numbers, the less the draw leaves 64 bits; but a surplus goes over changes
+                short = gcd(a, b)
+                a, b = a // short, b // short
+            streams.append(LaneStream(dataset, lane, (a, b)))
         return streams
 
 

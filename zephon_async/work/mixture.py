@@ -1,8 +1,6 @@
-"""A mixture of fixed weights: `MixtureSpec` and `StaticMixtureWorkSource`."""
+"""Mixtures of datasets: of fixed weights, and of weights that change as a schedule says."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, cast, get_args
 
 from zephon_async.checks import checks_call, nearest, one_of, whole, whole_or_none
@@ -12,48 +10,92 @@ from zephon_async.lanes import OnExhausted, Rule
 from zephon_async.work.base import Plan, Unit, WorkSource
 from zephon_async.work.estimation import TokenEstimation
 from zephon_async.work.plan import DatasetPlan, Pieces
+from zephon_async.work.schedule import Changes, Course, MixtureSchedule
+from zephon_async.work.weights import MixtureSpec, Weights
 
-TOTAL = 1 << 32
+
+class _MixtureWorkSource:
+    """What mixtures of datasets have in common: all but their weights."""
+
+    def __init__(
+        self,
+        datasets: Iterable[Dataset],
+        names: Sequence[str],
+        drawn: Collection[str],
+        token_estimation: TokenEstimation | None,
+        unit: Unit | None,
+        seed: int,
+        shuffle: Pieces | bool,
+        epochs: int | None,
+        on_exhausted: OnExhausted,
+        max_repeats: int | None,
+    ) -> None:
+        """names: that the mixture gives a weight. drawn: those that have one above 0."""
+        everything = sorted(_datasets(datasets), key=lambda dataset: dataset.name.encode())
+        _check_names([dataset.name for dataset in everything], names)
+        self._datasets = tuple(dataset for dataset in everything if dataset.name in drawn)
+        if unit is not None:
+            one_of("unit", unit, get_args(Unit))
+        one_of("on_exhausted", on_exhausted, get_args(OnExhausted))
+        epochs = whole_or_none("epochs", epochs, instead=", or None for data without an end")
+        max_repeats = whole_or_none("max_repeats", max_repeats, 0)
+        if max_repeats is not None and (on_exhausted != "repeat" or epochs is None):
+            raise RecipeError(f"max_repeats={max_repeats} goes with on_exhausted='repeat' and finite epochs")
+        if token_estimation is not None and not isinstance(token_estimation, TokenEstimation):
+            raise RecipeError(f"token_estimation is {token_estimation!r}: give a TokenEstimation, such as TokenEstimation(0.25)")
+        if token_estimation is not None:
+            token_estimation.check_names(names)
+        self.unit: Unit = unit or ("tokens" if token_estimation is not None else "samples")
+        if self.unit == "tokens" and token_estimation is None:
+            token_estimation = TokenEstimation()
+        self.token_estimation = token_estimation if self.unit == "tokens" else None
+        self.seed, self.shuffle = whole("seed", seed, instead=", so that the run can be repeated"), _pieces(shuffle)
+        self.epochs, self.on_exhausted, self.max_repeats = epochs, on_exhausted, max_repeats
+
+    @property
+    def datasets(self) -> tuple[Dataset, ...]:
+        """The datasets with a weight above 0, in the byte order of their names."""
+        return self._datasets
+
+    @property
+    def finite(self) -> bool:
+        """Whether the data ends."""
+        return self.epochs is not None
+
+    def settings(self) -> dict[str, Any]:
+        """What decides the data, as plain values, but for the weights."""
+        return {
+            "unit": self.unit,
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "epochs": self.epochs,
+            "on_exhausted": self.on_exhausted,
+            "max_repeats": self.max_repeats,
+            "tokens per byte": self._pins(),  # those that are measured are recorded with the run
+        }
+
+    def _pins(self) -> dict[str, tuple[int, int]] | None:
+        """The ratios that are pinned, by dataset."""
+        if self.token_estimation is None:
+            return None
+        found = {dataset.name: self.token_estimation.pinned(dataset.name) for dataset in self._datasets}
+        return {name: pair for name, pair in found.items() if pair is not None} or None
+
+    def _plan(
+        self,
+        catalogs: Sequence[Catalog],
+        ratios: Mapping[str, tuple[int, int]],
+        lanes: int,
+        weights: tuple[int, ...],
+        changes: Changes | None = None,
+    ) -> Plan:
+        plans = tuple(DatasetPlan(catalog, self.seed, self.shuffle, lanes) for catalog in catalogs)
+        pairs = tuple(ratios.get(catalog.dataset, (1, 1)) for catalog in catalogs)
+        return Plan(plans, weights, pairs, Rule(self.epochs, self.on_exhausted, self.max_repeats, turn=lanes), changes)
 
 
 @checks_call
-@dataclass(frozen=True, slots=True)
-class MixtureSpec:
-    """Weights by dataset name: ratios of what `unit` says, in any scale. Zero leaves a dataset out."""
-
-    weights: Mapping[str, float | int | str]
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.weights, Mapping) or not all(isinstance(name, str) for name in self.weights):
-            raise RecipeError(f"the mixture is {self.weights!r:.80}: give a dict of a weight for each dataset by its name")
-        if not self.weights:
-            raise RecipeError("the mixture is empty: give each dataset a weight")
-        for name, weight in self.weights.items():
-            try:
-                exact = Fraction(str(weight))
-            except (ValueError, ZeroDivisionError):
-                exact = Fraction(-1)
-            if exact < 0 or isinstance(weight, bool):
-                raise RecipeError(f"the weight of {name!r} is {weight!r}: weights are finite numbers of at least 0")
-        if not any(Fraction(str(weight)) for weight in self.weights.values()):
-            raise RecipeError(f"all weights of the mixture are 0 ({', '.join(self.weights)}): at least one must be above 0")
-
-    def exact(self) -> dict[str, int]:
-        """Whole weights above 0 whose sum is exactly 2**32, by name in byte order: largest remainders, ties by name."""
-        weights = {name: Fraction(str(self.weights[name])) for name in sorted(self.weights, key=str.encode)}
-        total = sum(weights.values())
-        shares = {name: weight / total * TOTAL for name, weight in weights.items() if weight}
-        whole = {name: int(share) for name, share in shares.items()}
-        rest = TOTAL - sum(whole.values())
-        for name in sorted(shares, key=lambda name: whole[name] - shares[name])[:rest]:
-            whole[name] += 1
-        if tiny := [name for name, weight in whole.items() if not weight]:
-            raise RecipeError(f"the weight of {tiny[0]!r} is less than 1 in {TOTAL:,} of the mixture: set it to 0 or raise it")
-        return whole
-
-
-@checks_call
-class StaticMixtureWorkSource:
+class StaticMixtureWorkSource(_MixtureWorkSource):
     """Datasets drawn in fixed proportions.
 
     datasets: of different names.
@@ -77,7 +119,7 @@ class StaticMixtureWorkSource:
     def __init__(
         self,
         datasets: Iterable[Dataset],
-        mixture: MixtureSpec | Mapping[str, float | int | str],
+        mixture: MixtureSpec | Weights,
         *,
         token_estimation: TokenEstimation | None = None,
         unit: Unit | None = None,
@@ -87,72 +129,74 @@ class StaticMixtureWorkSource:
         on_exhausted: OnExhausted = "repeat",
         max_repeats: int | None = None,
     ) -> None:
-        everything = sorted(_datasets(datasets), key=lambda dataset: dataset.name.encode())
         self.mixture = mixture if isinstance(mixture, MixtureSpec) else MixtureSpec(mixture)
-        _check_names([dataset.name for dataset in everything], list(self.mixture.weights))
         self._weights = self.mixture.exact()
-        self._datasets = tuple(dataset for dataset in everything if dataset.name in self._weights)
-        if unit is not None:
-            one_of("unit", unit, get_args(Unit))
-        one_of("on_exhausted", on_exhausted, get_args(OnExhausted))
-        epochs = whole_or_none("epochs", epochs, instead=", or None for data without an end")
-        max_repeats = whole_or_none("max_repeats", max_repeats, 0)
-        if max_repeats is not None and (on_exhausted != "repeat" or epochs is None):
-            raise RecipeError(f"max_repeats={max_repeats} goes with on_exhausted='repeat' and finite epochs")
-        if token_estimation is not None and not isinstance(token_estimation, TokenEstimation):
-            raise RecipeError(f"token_estimation is {token_estimation!r}: give a TokenEstimation, such as TokenEstimation(0.25)")
-        if token_estimation is not None:
-            token_estimation.check_names(list(self.mixture.weights))
-        self.unit: Unit = unit or ("tokens" if token_estimation is not None else "samples")
-        if self.unit == "tokens" and token_estimation is None:
-            token_estimation = TokenEstimation()
-        self.token_estimation = token_estimation if self.unit == "tokens" else None
-        self.seed, self.shuffle = whole("seed", seed, instead=", so that the run can be repeated"), _pieces(shuffle)
-        self.epochs, self.on_exhausted, self.max_repeats = epochs, on_exhausted, max_repeats
-
-    @property
-    def datasets(self) -> tuple[Dataset, ...]:
-        """The datasets with a weight above 0, in the byte order of their names."""
-        return self._datasets
+        common = (token_estimation, unit, seed, shuffle, epochs, on_exhausted, max_repeats)
+        super().__init__(datasets, self.mixture.names, self._weights, *common)
 
     @property
     def weights(self) -> tuple[int, ...]:
         """The weight of each of `datasets`; their sum is 2**32."""
         return tuple(self._weights[dataset.name] for dataset in self._datasets)
 
-    @property
-    def finite(self) -> bool:
-        """Whether the data ends."""
-        return self.epochs is not None
-
     def settings(self) -> dict[str, Any]:
         """What decides the data, as plain values."""
-        return {
-            "weights": dict(self._weights),
-            "unit": self.unit,
-            "seed": self.seed,
-            "shuffle": self.shuffle,
-            "epochs": self.epochs,
-            "on_exhausted": self.on_exhausted,
-            "max_repeats": self.max_repeats,
-            "tokens per byte": self._pins(),  # those that are measured are recorded with the run
-        }
-
-    def _pins(self) -> dict[str, tuple[int, int]] | None:
-        """The ratios that are pinned, by dataset."""
-        if self.token_estimation is None:
-            return None
-        found = {name: self.token_estimation.pinned(name) for name in self._weights}
-        return {name: pair for name, pair in found.items() if pair is not None} or None
+        return {"weights": dict(self._weights), **super().settings()}
 
     def plan(self, catalogs: Sequence[Catalog], ratios: Mapping[str, tuple[int, int]], lanes: int) -> Plan:
         """The plan over `lanes`."""
-        plans = tuple(DatasetPlan(catalog, self.seed, self.shuffle, lanes) for catalog in catalogs)
-        pairs = tuple(ratios.get(catalog.dataset, (1, 1)) for catalog in catalogs)
-        return Plan(plans, self.weights, pairs, Rule(self.epochs, self.on_exhausted, self.max_repeats, turn=lanes))
+        return self._plan(catalogs, ratios, lanes, self.weights)
 
 
-def target_of(source: WorkSource, target: MixtureSpec | Mapping[str, float | int | str] | None) -> dict[str, int]:
+@checks_call
+class ScheduledMixtureWorkSource(_MixtureWorkSource):
+    """Datasets drawn in proportions that change as a schedule says.
+
+    schedule: the weights, by how far the run has come.
+
+    All other arguments are those of `StaticMixtureWorkSource`. A dataset counts in `epochs` and `on_exhausted` while it has a
+    weight, or will have one later; a run ends where no dataset that has a weight can go on.
+
+    Raises `RecipeError` for what cannot be meant.
+    """
+
+    def __init__(
+        self,
+        datasets: Iterable[Dataset],
+        schedule: MixtureSchedule,
+        *,
+        token_estimation: TokenEstimation | None = None,
+        unit: Unit | None = None,
+        seed: int = 0,
+        shuffle: Pieces | bool = "units",
+        epochs: int | None = 1,
+        on_exhausted: OnExhausted = "repeat",
+        max_repeats: int | None = None,
+    ) -> None:
+        if not isinstance(schedule, MixtureSchedule):
+            raise RecipeError(f"schedule is {schedule!r:.80}: give a MixtureSchedule, or use StaticMixtureWorkSource")
+        self.schedule = schedule
+        common = (token_estimation, unit, seed, shuffle, epochs, on_exhausted, max_repeats)
+        drawn = {name for _, spec in schedule.points for name in spec.exact()}
+        super().__init__(datasets, schedule.names, drawn, *common)
+        if schedule.by not in ("samples", self.unit):
+            raise RecipeError(
+                f"the schedule counts {schedule.by}, but sizes of this source are {self.unit}: use "
+                f"MixtureSchedule(by={self.unit!r}) or by='samples', or give the source unit={schedule.by!r}"
+            )
+
+    def settings(self) -> dict[str, Any]:
+        """What decides the data, as plain values."""
+        return {"schedule": self.schedule.settings(), **super().settings()}
+
+    def plan(self, catalogs: Sequence[Catalog], ratios: Mapping[str, tuple[int, int]], lanes: int) -> Plan:
+        """The plan over `lanes`."""
+        course = Course.of(self.schedule, [dataset.name for dataset in self._datasets])
+        changes = Changes(course, self.schedule.by, self.schedule.change_rows)
+        return self._plan(catalogs, ratios, lanes, course.at(0), changes)
+
+
+def target_of(source: WorkSource, target: MixtureSpec | Weights | None) -> dict[str, int]:
     """Whole weights of the datasets of a source, in their order, of what was given as a target; None: the source's own."""
     names = [dataset.name for dataset in source.datasets]
     if target is None:
@@ -161,7 +205,7 @@ def target_of(source: WorkSource, target: MixtureSpec | Mapping[str, float | int
             raise RecipeError(f"ensure_mixture: {type(source).__name__} tells no weights: give target=")
         return dict(zip(names, weights, strict=True))
     spec = target if isinstance(target, MixtureSpec) else MixtureSpec(target)
-    if unknown := [name for name in spec.weights if name not in names]:
+    if unknown := [name for name in spec.names if name not in names]:
         why = "is no dataset that the source draws from"
         raise RecipeError(f"ensure_mixture: target names {unknown[0]!r}, which {why}; {nearest(unknown[0], names)}")
     exact = spec.exact()

@@ -23,7 +23,6 @@ import numpy.typing as npt
 from zephon_async.checks import checks_call, whole
 from zephon_async.errors import RecipeError
 from zephon_async.io import FROM_START
-from zephon_async.lanes import Draw
 from zephon_async.operators import Shuffle, window_order
 from zephon_async.records import Part
 from zephon_async.work.base import Plan, WorkSource
@@ -105,7 +104,7 @@ def _row_bytes(dataset: DatasetPlan, unit: str, row_bytes: int) -> int:
 
 def _drawn(plan: Plan, lane: int, rows: int, sizes: Sequence[int], row_bytes: int) -> npt.NDArray[np.int64]:
     """The first rows of a lane, int64[n, 2]: the dataset, and the row in the order of storage."""
-    draw, places = Draw(plan.streams(lane), plan.rule), dict[int, npt.NDArray[np.int64]]()
+    draw, places = plan.draw(lane), dict[int, npt.NDArray[np.int64]]()
     lengths = [dataset.catalog.units["length"] for dataset in plan.datasets]
     before = [np.cumsum(each) - each for each in lengths]  # each unit, in storage
     runs = [np.empty((0, 2), np.int64)]
