@@ -35,7 +35,7 @@ LAYERS = (
     {"lanes", "operators", "runners", "io"},
     {"work"},
     {"engine"},
-    {"pipeline", "building", "reference_names", "explain", "faces", "checkpoints", "starting", "isolation"},
+    {"pipeline", "building", "reference_names", "explain", "faces", "checkpoints", "starting", "isolation", "recipes"},
     {"integrations", "cli"},
     {"__init__", "__main__"},
 )

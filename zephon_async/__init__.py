@@ -24,6 +24,7 @@
     checkpoints what a user holds of one
     faces       for, async for (asyncio, trio)
     pipeline    the fluent face; building: the methods that add operators; reference_names: those of the reference
+    recipes/    pipelines as TOML files
     explain     the compiled pipeline in text
     cli/        the command
 
@@ -63,6 +64,8 @@ _WHERE = {
     "CheckpointSummary": "checkpoints",
     "inspect_checkpoint": "checkpoints",
     "Statistics": "engine",
+    "load_recipe": "recipes",
+    "recipe_schema": "recipes",
     "MixtureSchedule": "work",
     "MixtureSpec": "work",
     "ScheduledMixtureWorkSource": "work",
@@ -105,6 +108,8 @@ __all__ = [
     "check_operator",
     "global_digest",
     "inspect_checkpoint",
+    "load_recipe",
+    "recipe_schema",
 ]
 
 if TYPE_CHECKING:
@@ -132,6 +137,7 @@ if TYPE_CHECKING:
     from zephon_async.options import Options
     from zephon_async.pipeline import Pipeline
     from zephon_async.ragged import Ragged
+    from zephon_async.recipes import load_recipe, recipe_schema
     from zephon_async.work import (
         MixtureSchedule,
         MixtureSpec,

@@ -6,7 +6,7 @@ Each method names its operator in `operators`, where its settings are told; ther
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from zephon_async.checks import checked, checks_call, one_of, whole
+from zephon_async.checks import checked, one_of, whole
 from zephon_async.engine import CHOSEN
 from zephon_async.errors import RecipeError
 from zephon_async.io import copied
@@ -37,7 +37,7 @@ from zephon_async.operators import (
     TokenizeChat,
     TokenizeCompletion,
 )
-from zephon_async.reference_names import ReferenceNames, in_our_words
+from zephon_async.reference_names import ReferenceNames, Step, in_our_words, step
 from zephon_async.work import WorkSource, target_of
 
 
@@ -47,13 +47,14 @@ class Builder(ReferenceNames):
     def __init__(self, source: WorkSource) -> None:
         self._source = source
         self._operators: list[Operator] = []
+        self._steps: list[Step] = []
         self._batch: int | None = None
 
     def _still_open(self, what: str) -> None:
         """Refuse what comes when the pipeline has been started."""
         raise NotImplementedError
 
-    @checks_call
+    @step
     def apply(self, operator: Operator) -> Self:
         """Add an operator of one's own: stateless, an accumulator, or both."""
         if isinstance(operator, type) or not isinstance(operator, Operator):
@@ -66,72 +67,72 @@ class Builder(ReferenceNames):
         self._operators.append(operator)
         return self
 
-    @checks_call
+    @step
     def map(self, fn: Callable[..., Any], **settings: Any) -> Self:
         """Apply `fn(record: dict) -> dict` to every record; it may be `async def`. See `operators.Map`."""
         return self._add(Map, fn, **settings)
 
-    @checks_call
+    @step
     def filter(self, fn: Callable[..., Any], **settings: Any) -> Self:
         """Keep the records for which `fn(record: dict)` is true; it may be `async def`. See `operators.Filter`."""
         return self._add(Filter, fn, **settings)
 
-    @checks_call
+    @step
     def filter_length(self, field: str, **settings: Any) -> Self:
         """Keep rows whose `field` has a length from `min=` to `max=`. See `operators.FilterLength`."""
         return self._add(FilterLength, field, **settings)
 
-    @checks_call
+    @step
     def filter_regex(self, field: str, pattern: str, **settings: Any) -> Self:
         """Keep rows in whose `field` a regular expression is found; `keep=False`: the others. See `operators.FilterRegex`."""
         return self._add(FilterRegex, field, pattern, **settings)
 
-    @checks_call
+    @step
     def filter_batches(self, fn: Callable[..., Any], **settings: Any) -> Self:
         """Keep the rows for which `fn(batch: pa.RecordBatch)` gives True in its mask. See `operators.FilterBatches`."""
         return self._add(FilterBatches, fn, **settings)
 
-    @checks_call
+    @step
     def dedup(self, fields: str | Sequence[str], **settings: Any) -> Self:
         """Leave out rows that are equal to one before, among each `window=` rows of a lane. See `operators.Dedup`."""
         return self._add(Dedup, fields, **settings)
 
-    @checks_call
+    @step
     def flat_map(self, fn: Callable[..., Any], **settings: Any) -> Self:
         """Turn every record into none, one or more: `fn(record: dict) -> iterable of dicts`. See `operators.FlatMap`."""
         return self._add(FlatMap, fn, **settings)
 
-    @checks_call
+    @step
     def map_batches(self, fn: Callable[..., Any], **settings: Any) -> Self:
         """Apply `fn(batch: pa.RecordBatch) -> pa.RecordBatch`, of `rows=` rows exactly where given. See `operators.MapBatches`."""
         return self._add(MapBatches, fn, **settings)
 
-    @checks_call
+    @step
     def decode_text(self, fields: Sequence[str] = ("text",), **settings: Any) -> Self:
         """Decode bytes to text. See `operators.DecodeText`."""
         return self._add(DecodeText, fields, **settings)
 
-    @checks_call
+    @step
     def decode_image(self, field: str = "image", *, seed: int | None = None, **settings: Any) -> Self:
         """Decode JPEG, PNG and WebP to pixels; the seed is the source's when not given. See `operators.DecodeImage`."""
         return self._add(DecodeImage, field, seed=self._source.seed if seed is None else seed, **settings)
 
-    @checks_call
+    @step
     def decode_audio(self, field: str = "audio", **settings: Any) -> Self:
         """Decode audio to samples of one rate. See `operators.DecodeAudio`."""
         return self._add(DecodeAudio, field, **settings)
 
-    @checks_call
+    @step
     def decode_video(self, field: str = "video", *, seed: int | None = None, **settings: Any) -> Self:
         """Decode frames of videos; the seed is the source's when not given. See `operators.DecodeVideo`."""
         return self._add(DecodeVideo, field, seed=self._source.seed if seed is None else seed, **settings)
 
-    @checks_call
+    @step
     def expand_images(self, field: str = "images", **settings: Any) -> Self:
         """Repeat the placeholder token of every image as often as it has visual tokens. See `operators.ExpandImages`."""
         return self._add(ExpandImages, field, **settings)
 
-    @checks_call
+    @step
     def tokenize(self, tokenizer: Any = None, *, storage_options: Mapping[str, Any] | None = None, **settings: Any) -> Self:
         """Turn a text column into `input_ids`. See `operators.Tokenize`.
 
@@ -139,7 +140,7 @@ class Builder(ReferenceNames):
         """
         return self._tokenize(Tokenize, tokenizer, storage_options, settings)
 
-    @checks_call
+    @step
     def tokenize_chat(self, tokenizer: Any = None, *, storage_options: Mapping[str, Any] | None = None, **settings: Any) -> Self:
         """Turn conversations into `input_ids` and `loss_mask`; preference pairs too. See `operators.TokenizeChat`.
 
@@ -147,7 +148,7 @@ class Builder(ReferenceNames):
         """
         return self._tokenize(TokenizeChat, tokenizer, storage_options, settings)
 
-    @checks_call
+    @step
     def tokenize_completion(
         self, tokenizer: Any = None, *, storage_options: Mapping[str, Any] | None = None, **settings: Any
     ) -> Self:
@@ -157,12 +158,12 @@ class Builder(ReferenceNames):
         """
         return self._tokenize(TokenizeCompletion, tokenizer, storage_options, settings)
 
-    @checks_call
+    @step
     def expand_chat(self, field: str = "messages", **settings: Any) -> Self:
         """Make a record of every answered turn of a conversation. See `operators.ExpandChat`."""
         return self._add(ExpandChat, field, **settings)
 
-    @checks_call
+    @step
     def ensure_mixture(self, *, target: Any = None, **settings: Any) -> Self:
         """Reorder documents so that the tokens of every window are mixed as `target` says: a weight for each dataset by name, by
         default the source's. See `operators.EnsureMixture`."""
@@ -173,35 +174,35 @@ class Builder(ReferenceNames):
             )
         return self._add(EnsureMixture, target_of(self._source, target), **settings)
 
-    @checks_call
+    @step
     def refer(self, fields: Sequence[str] = ("image",)) -> Self:
         """Refer to columns of bytes, or of lists of bytes, instead of copying them from here on. See `operators.Refer`."""
         return self._add(Refer, fields)
 
-    @checks_call
+    @step
     def pack_flat(self, max_length: int, **settings: Any) -> Self:
         """Pack token documents into rows of `max_length` tokens. See `operators.PackFlat`."""
         return self._add(PackFlat, max_length, **settings)
 
-    @checks_call
+    @step
     def pack_sequences(self, max_length: int, **settings: Any) -> Self:
         """Pack token documents into lists of documents of up to `max_length` tokens. See `operators.PackSequences`."""
         return self._add(PackSequences, max_length, **settings)
 
-    @checks_call
+    @step
     def shuffle(self, buffer_size: int = 1024, seed: int | None = None, **settings: Any) -> Self:
         """Permute every window of `buffer_size` rows, in runs of `block_size=` rows; the seed is the source's when not given. See
         `operators.Shuffle`."""
         return self._add(Shuffle, buffer_size, seed=self._source.seed if seed is None else seed, **settings)
 
-    @checks_call
+    @step
     def accumulate(
         self, init: Callable[[], Any], push: Callable[..., Any], flush: Callable[..., Any] | None = None, **settings: Any
     ) -> Self:
         """Keep a state of one's own per lane. See `operators.Accumulate`."""
         return self._add(Accumulate, init, push, flush, **settings)
 
-    @checks_call
+    @step
     def batch(self, microbatch_size: int) -> Self:
         """End the pipeline: microbatches of `microbatch_size` rows."""
         self._still_open("batch")

@@ -150,6 +150,15 @@ class Pipeline(Builder):
                 weakref.finalize(self, engine.close_soon).atexit = False  # what is left then is closed all at once
             return self._started
 
+    def to_recipe(self) -> str:
+        """This pipeline as the text of a TOML file, from which `load_recipe` makes it again; without dp_size and dp_rank.
+
+        Raises `RecipeError` for what a file cannot hold, such as data in memory, a lambda or an object.
+        """
+        from zephon_async.recipes import to_recipe  # which reads them too, and so makes pipelines
+
+        return to_recipe(self, self._source, self._steps, self._options)
+
     def _spec(self, batch: int) -> Spec:
         fingerprints = tuple(fingerprint(each) for each in self._operators)
         return Spec(self._source, tuple(self._operators), self._options, batch, fingerprints)

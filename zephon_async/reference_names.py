@@ -7,13 +7,15 @@ does what it did there, or is accepted where it can only mean what is done here 
 import logging
 from collections.abc import Callable, Hashable, Mapping
 from copy import copy
+from functools import wraps
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from zephon_async.checks import checked, checks_call, flag, writable
 from zephon_async.errors import RecipeError
 from zephon_async.operators import Accumulate, Map, MapTransform, Operator, ValidationReport
 
+F = TypeVar("F", bound=Callable[..., Any])
 _log = logging.getLogger("zephon_async")
 _HERE_ANYWAY = object()
 
@@ -113,6 +115,29 @@ def in_our_words(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     return chosen
 
 
+class Step(NamedTuple):
+    """A call of a builder method, as the user made it."""
+
+    method: str
+    given: tuple[Any, ...]
+    settings: Mapping[str, Any]
+
+
+def step(method: F) -> F:
+    """Decorate a method that adds to a pipeline: a call that cannot be made is refused, one that was made is remembered."""
+    call = checks_call(method)
+
+    @wraps(method)
+    def remembered(pipeline: Any, *given: Any, **settings: Any) -> Any:
+        before = len(pipeline._steps)
+        call(pipeline, *given, **settings)
+        pipeline._steps[before:] = [Step(method.__name__, given, settings)]  # not the calls that it made of its own
+        return pipeline
+
+    remembered.is_step = True  # type: ignore[attr-defined]
+    return cast(F, remembered)
+
+
 class ReferenceNames:
     """The methods that only the reference has."""
 
@@ -124,7 +149,7 @@ class ReferenceNames:
         """Make an operator and add it."""
         raise NotImplementedError
 
-    @checks_call
+    @step
     def map_transform(
         self, fn: Callable[..., Any], drop_none: bool = True, parallelism: int | None = None, **settings: Any
     ) -> Self:
@@ -140,7 +165,7 @@ class ReferenceNames:
             "or batch.to_training(collate=fn) on what comes out"
         )
 
-    @checks_call
+    @step
     def stateful_transform(
         self,
         name: str,
@@ -161,7 +186,7 @@ class ReferenceNames:
         _refuse("stateful_transform", "indexable", indexable or None, "rows come in order, by for and async for")
         return self.apply(_called(name, checked("stateful_transform", Accumulate)(init_state, push, flush, **settings)))
 
-    @checks_call
+    @step
     def add_op(self, op: Operator | str, name: str | None = None, *, process_one: Any = None, **settings: Any) -> Self:
         """`apply(op)`; or, of a name and `process_one`, a function of one record, `map_transform(process_one)` under that name."""
         if isinstance(op, Operator):
@@ -181,7 +206,7 @@ class ReferenceNames:
             raise RecipeError("add_op() takes an operator, such as add_op(YourOperator()), or a name and process_one=fn")
         return self.apply(_called(op, checked("add_op", MapTransform)(process_one, **settings)))
 
-    @checks_call
+    @step
     def fetch(self, parallelism: int | None = None, max_batch: int | None = None) -> Self:
         """A hint about speed, which is not needed."""
         return self._hinted(
@@ -190,7 +215,7 @@ class ReferenceNames:
 
     fetch_parallelism = fetch
 
-    @checks_call
+    @step
     def prefetch(self, buffer_size: int = 1024, parallelism: int | None = None, placement: str = "local") -> Self:
         """A hint about speed, which is not needed."""
         in_our_words("prefetch", {"placement": placement})

@@ -9,14 +9,14 @@ from zephon_async.errors import ZephonError
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; gives the exit code."""
-    from zephon_async.cli import demo, doctor, index, inspect, lint, simulate
+    from zephon_async.cli import demo, doctor, index, inspect, lint, schema, simulate
 
     parser = argparse.ArgumentParser(
         prog="zephon-async", description="An elastically deterministic data loader for foundation models."
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for module in (demo, doctor, index, inspect, lint, simulate):
+    for module in (demo, doctor, index, inspect, lint, schema, simulate):
         module.add_to(commands)
     chosen = parser.parse_args(arguments)
     try:

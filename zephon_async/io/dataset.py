@@ -65,7 +65,8 @@ class Dataset:
 
     shards: in the byte order of their names. ignored: what was seen beside them. schema: types that were pinned, by column.
     unit_bytes, block_bytes: about how large units and row blocks are made; part of the recipe.
-    expect_rows: how many rows it must have. index: what an index says of each shard, if there is one.
+    expect_rows: how many rows it must have. index: what an index says of each shard, if there is one. told: of a path, what was
+    given to `from_path` to find it.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Dataset:
     block_bytes: int = BLOCK_BYTES
     expect_rows: int | None = field(default=None, repr=False)
     index: tuple[Entry, ...] = field(default=(), repr=False)
+    told: Mapping[str, Any] = field(default_factory=dict, repr=False)
     _once: _Once = field(default_factory=_Once, repr=False)
 
     def __post_init__(self) -> None:
@@ -128,7 +130,9 @@ class Dataset:
         except (DatasetError, RecipeError) as error:
             raise type(error)(f"dataset {name!r}: {error}") from error.__cause__
         files = (found.format, found.store, found.shards, found.ignored)
-        return Dataset(name, *files, _pins(name, schema), unit_bytes, block_bytes, expect_rows, found.entries)
+        told: dict[str, Any] = {"path": text} | ({"format": format} if format is not None else {})
+        told |= {"storage_options": dict(options)} if options else {}
+        return Dataset(name, *files, _pins(name, schema), unit_bytes, block_bytes, expect_rows, found.entries, told)
 
     @staticmethod
     @checks_call

@@ -33,6 +33,8 @@ class _MixtureWorkSource:
         """names: that the mixture gives a weight. drawn: those that have one above 0."""
         everything = sorted(_datasets(datasets), key=lambda dataset: dataset.name.encode())
         _check_names([dataset.name for dataset in everything], names)
+        self.everything = tuple(everything)
+        """All datasets that were given, also those without a weight."""
         self._datasets = tuple(dataset for dataset in everything if dataset.name in drawn)
         if unit is not None:
             one_of("unit", unit, get_args(Unit))
