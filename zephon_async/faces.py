@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from zephon_async.batch import Batch, fill_rows
 from zephon_async.engine import Consumed, Failed, Finished, Known, Run, Taken
 from zephon_async.errors import InternalError
+from zephon_async.lanes import Skips
 from zephon_async.loops import begin, next_of
 from zephon_async.records import Records
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 class Batches:
     """Batches for a plain `for`."""
 
-    def __init__(self, run: Run, known: Known, consumed: Consumed, pipeline: object) -> None:
-        self._taker, self._consumed = _Taker(run, known), consumed
+    def __init__(self, run: Run, known: Known, consumed: Consumed, skips: Skips, pipeline: object) -> None:
+        self._taker, self._consumed = _Taker(run, known, skips), consumed
         self._pipeline = pipeline  # held for as long as this is: its finalizer closes the engine
 
     def __iter__(self) -> Self:
@@ -61,8 +62,8 @@ class AsyncBatches:
     leave: is told when a `__anext__` is cancelled that waits for the start.
     """
 
-    def __init__(self, begin: Callable[[], tuple[Run, Known]], consumed: Consumed, leave: Callable[[], None]) -> None:
-        self._begin, self._consumed, self._leave = begin, consumed, leave
+    def __init__(self, begin: Callable[[], tuple[Run, Known]], consumed: Consumed, skips: Skips, leave: Callable[[], None]) -> None:
+        self._begin, self._consumed, self._skips, self._leave = begin, consumed, skips, leave
         self._starting = threading.Lock()
         self._taker: _Taker | None = None
 
@@ -101,22 +102,24 @@ class AsyncBatches:
         """Once, however often a `__anext__` that waits for it is cancelled: its thread goes on."""
         with self._starting:
             if self._taker is None:
-                self._taker = _Taker(*self._begin())
+                self._taker = _Taker(*self._begin(), self._skips)
 
 
 class _Taker:
     """Takes microbatches from a run and makes batches of them; keeps its failure, to be raised again ever after."""
 
-    def __init__(self, run: Run, known: Known) -> None:
-        self._run, self._names, self._schema = run, known.names, known.output
+    def __init__(self, run: Run, known: Known, skips: Skips) -> None:
+        self._run, self._skips, self._names, self._schema = run, skips, known.names, known.output
         self._size = int(known.recipe["microbatch_size"])
         self._last = known.topology.numbers.stop - 1
         self._failed: Failed | None = None
 
     def take(self, waker: Callable[[], None]) -> Batch | Finished | None:
         """The next batch; None where it is not there yet, and `waker` will be called."""
-        if self._failed is None:
+        while self._failed is None:
             taken = self._run.take(self._batch, waker)
+            if isinstance(taken, Batch) and taken.step in self._skips:
+                continue
             if not isinstance(taken, Failed):
                 return taken
             self._failed = taken

@@ -37,7 +37,7 @@ from zephon_async.errors import ClosedError, RecipeError
 from zephon_async.faces import AsyncBatches, Batches
 from zephon_async.forks import tell_of_forks
 from zephon_async.io import Access, StorageOptions
-from zephon_async.lanes import PartialStep, RankState, Start, resume, spans
+from zephon_async.lanes import PartialStep, RankState, Skips, Start, resume, spans
 from zephon_async.operators import ValidationReport, fingerprint
 from zephon_async.options import Options
 from zephon_async.starting import Started, examine, start
@@ -66,6 +66,7 @@ class Pipeline(Builder):
         self._guards: tuple[bytes, ...] = ()
         self._deadly = Deadly()  # rows that are left out for good; it grows
         self._restored: Start | None = None
+        self._skips = Skips()
         self._run: Run | None = None
         self._consumed = Consumed()
         self._closed = False
@@ -97,11 +98,11 @@ class Pipeline(Builder):
 
         To stop early, `break`; what runs is ended by `close`, by leaving `with`, or with the pipeline, not with the iterator.
         """
-        return Batches(*self._begin(), self._consumed, self)
+        return Batches(*self._begin(), self._consumed, self._skips, self)
 
     def __aiter__(self) -> AsyncBatches:
         """Iterate from a coroutine, on asyncio or trio."""
-        return AsyncBatches(self._begin, self._consumed, self._leave)
+        return AsyncBatches(self._begin, self._consumed, self._skips, self._leave)
 
     def _begun(self, access: Access) -> None:
         """A start reads by this."""
@@ -182,8 +183,28 @@ class Pipeline(Builder):
             left = set(begins.left)
             step, cursors = begins.step, begins.cursors
             taken = spans(n for n in known.topology.numbers if n not in left)
-        state = RankState(known.topology, step, taken, cursors, known.recipe, known.facts, self._guards, self._deadly.rows)
-        return state.encode()
+        told = (known.recipe, known.facts, self._guards, self._deadly.rows, self._skips.ranges)
+        return RankState(known.topology, step, taken, cursors, *told).encode()
+
+    @checks_call
+    @lets_go
+    def skip(self, steps: range) -> Self:
+        """Leave out steps, such as those of a loss spike: their data is worked, for what follows is packed with it, not delivered.
+
+        steps: a range of whole steps of which none has begun, such as range(1000, 1020); the same on all ranks. The batches behind
+        it keep their steps and their data. It is part of checkpoints; to say it again behind a restore changes nothing.
+
+        Raises `RecipeError` for steps that are past, or that overlap others that are left out.
+        """
+        with self._lock:
+            following = 0
+            if self._run is not None:
+                position = self._run.position()
+                following = position.step + bool(position.taken)
+            elif (begins := self._restored) is not None:
+                following = begins.step + (len(begins.left) < self._ready().known.topology.per_rank)
+            self._skips.add(steps, following)
+        return self
 
     @checks_call
     @lets_go
@@ -223,6 +244,7 @@ class Pipeline(Builder):
                 raise
             if before is not None and before is not self._started:
                 before.engine.close_soon()
+            self._skips.join(each.skips for each in states)
             self._restored = restored
             warn_of_changes([each.guards for each in states], self._source.datasets)
             if self._run is not None:

@@ -3,6 +3,7 @@
 from zephon_async.lanes.cursor import BadCounts, Cursor, Edge, Mark, Trail
 from zephon_async.lanes.draw import Coordinates, Draw, Mixture, OnExhausted, Rule, Run, Shares
 from zephon_async.lanes.head import Stream
+from zephon_async.lanes.skips import Skips
 from zephon_async.lanes.state import PartialStep, RankState, Start, resume, spans
 from zephon_async.lanes.topology import Topology
 
@@ -20,6 +21,7 @@ __all__ = [
     "Rule",
     "Run",
     "Shares",
+    "Skips",
     "Start",
     "Stream",
     "Topology",

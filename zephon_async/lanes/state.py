@@ -15,7 +15,7 @@ from zephon_async.lanes.cursor import Cursor
 from zephon_async.lanes.topology import Topology
 
 _MAGIC = b"ZEPH"
-_VERSION = 6
+_VERSION = 7
 
 PartialStep: TypeAlias = Literal["refuse", "uneven"]
 
@@ -28,6 +28,7 @@ class RankState:
     recipe: what decides the data, each setting with its value or a short hash of it.
     facts: what was measured at the first start and holds for the whole run (tokens per byte, learned schemas).
     guards: for each dataset a short hash of what guards a run and is no part of the recipe (times and entity tags of shards).
+    skips: steps that are left out, as ranges (first, stop).
     deadly: the rows that kill the processes that work them, each with the operator that it is not to reach.
     """
 
@@ -39,6 +40,7 @@ class RankState:
     facts: Mapping[str, Any] = field(default_factory=dict)
     guards: tuple[bytes, ...] = ()
     deadly: frozenset[tuple[int, int, bytes]] = frozenset()
+    skips: tuple[tuple[int, int], ...] = ()
 
     def encode(self) -> bytes:
         """The bytes of a checkpoint."""
@@ -55,6 +57,7 @@ class RankState:
                 dict(self.facts),
                 self.guards,
                 sorted(self.deadly),
+                self.skips,
             ]
         )
         return _MAGIC + bytes([_VERSION]) + zlib.crc32(body).to_bytes(4, "little") + body
@@ -76,7 +79,7 @@ class RankState:
         body = state[9:]
         if zlib.crc32(body).to_bytes(4, "little") != state[5:9]:
             raise CheckpointError(f"the checkpoint of {len(state)} bytes is damaged: its checksum does not match")
-        shape, step, taken, cursors, recipe, facts, guards, deadly = msgspec.msgpack.decode(body, strict=False)
+        shape, step, taken, cursors, recipe, facts, guards, deadly, skips = msgspec.msgpack.decode(body, strict=False)
         return cls(
             Topology(*shape),
             step,
@@ -86,6 +89,7 @@ class RankState:
             facts,
             tuple(guards),
             frozenset((number, row, known_by) for number, row, known_by in deadly),
+            tuple((first, stop) for first, stop in skips),
         )
 
 
