@@ -286,6 +286,21 @@ def test_a_size_that_the_server_does_not_tell_is_said(get: Trouble) -> None:
     assert "does not tell the size" in str(fault)
 
 
+@pytest.mark.parametrize("knows_ranges", [False, True])
+@pytest.mark.parametrize("lies", [False, True])
+def test_a_file_of_another_size_than_was_listed_is_changed(lies: bool, knows_ranges: bool) -> None:
+    """Without a tag it may have grown since; or the answer to HEAD was wrong. What lies behind that size would be lost."""
+    with http_server() as server:
+        server.tag = no_tag
+        server.files["/a.jsonl"] = b'{"n": 1}\n' * (2 if lies else 1)
+        server.troubles.append(Trouble(headers={"Content-Length": "9"}))
+        server.trouble = lambda request: Trouble(whole=not knows_ranges)
+        dataset = Dataset.from_path("d", f"{server.url}a.jsonl")
+        server.files["/a.jsonl"] = b'{"n": 1}\n' * 2
+        with pytest.raises(StorageError, match=r"has changed since it was listed; .*: it has 18 bytes, and was listed with 9$"):
+            dataset.total()
+
+
 @pytest.mark.parametrize("ignores_conditions", [False, True])
 @pytest.mark.parametrize("tags", ["strong", "weak", "date", "bare", "none"])
 def test_tags_of_all_kinds_guard_a_read(tags: str, ignores_conditions: bool) -> None:

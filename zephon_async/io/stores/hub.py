@@ -158,9 +158,11 @@ class HubConnection(HttpConnection):
                 return each
         raise Fault(Kind.MISSING, "the repository has no such file")
 
-    async def read(self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object]) -> None:
+    async def read(
+        self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object], size: int | None = None
+    ) -> None:
         known = "" if is_commit(self._repository.revision) else tag
-        await super().read(self._repository.files(key), offset, length, known, sink)
+        await super().read(self._repository.files(key), offset, length, known, sink, size)
 
     async def _ask(self, method: str, key: str, body: object = None, **headers: str) -> "ClientResponse":
         if (there := self._moved.get(key)) is not None:
