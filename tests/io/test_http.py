@@ -1,6 +1,7 @@
 """Web servers, good ones and bad ones."""
 
 import asyncio
+import gzip
 import json
 import subprocess
 import sys
@@ -12,7 +13,8 @@ import pytest
 
 from tests.contracts.test_connections import BODY, kind_of, listed, read
 from tests.system.http_server import Hold, HttpServer, Trouble, http_server, no_tag, weak_tag
-from zephon_async.errors import RecipeError, StorageError
+from tests.whole import whole
+from zephon_async.errors import DatasetError, RecipeError, StorageError
 from zephon_async.io import Dataset
 from zephon_async.io.stores import Connection, Fault, Kind, Object, find_scheme
 from zephon_async.io.stores import http as http_module
@@ -325,6 +327,33 @@ def test_tags_of_all_kinds_guard_a_read(tags: str, ignores_conditions: bool) -> 
         conditions = {request.headers.get("if-match") for request in server.requests} - {None}
     assert found == (BODY[::-1][5:10] if tags == "none" else Kind.CHANGED)
     assert conditions == ({tag} if tags == "strong" else set())
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "format", "name"),
+    [
+        ("x/a.tsv?sig=a%2Fb/c", b"n\tt\n1\ta\n", None, "a.tsv"),
+        ("a.tsv?sig=x", b"n\tt\n1\ta\n", "csv", "a.tsv"),
+        ("a.json.gz?download=true", gzip.compress(b'{"n": 1, "t": "a"}\n', mtime=0), "jsonl", "a.json.gz"),
+        ("a.dat?sig=x", b"n,t\n1,a\n", "csv", "a.dat"),
+        ("get.php?file=a.jsonl.gz", gzip.compress(b'{"n": 1, "t": "a"}\n', mtime=0), None, "get.php?file=a.jsonl.gz"),
+        ("?file=a.csv", b"n,t\n1,a\n", None, "?file=a.csv"),
+    ],
+)
+def test_a_file_is_named_by_what_is_before_a_signature(path: str, body: bytes, format: str | None, name: str) -> None:
+    """What it is named says how it is read, and is a part of the recipe: signed anew it is the same file."""
+    with http_server() as server:
+        server.files[f"/{path}"] = body
+        found = whole(Dataset.from_path("d", server.url + path, format=format))
+    assert (found.rows, found.places[0][0]) == ([{"n": 1, "t": "a"}], name)
+
+
+def test_a_signature_is_not_told() -> None:
+    with http_server() as server:
+        server.files["/a.dat?sig=secret"] = b"x"
+        with pytest.raises(DatasetError, match="holds no shard") as caught:
+            Dataset.from_path("d", f"{server.url}a.dat?sig=secret")
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
