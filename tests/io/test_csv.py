@@ -240,6 +240,8 @@ def test_quotes_that_are_not_closed(counted: bool, tmp_path: Path, monkeypatch: 
     [
         (b"n,n\n", "has two columns named 'n'"),
         (b"n,\xff\n", f"{NAMES} are not UTF-8"),
+        (bytes(4096), f"{NAMES} have a NUL in them: it is damaged, or no UTF-8"),
+        ("n,t\n1,2\n".encode("utf-16-le"), f"{NAMES} have a NUL in them: it is damaged, or no UTF-8"),
         (b'n,"a"b\n', f"{NAMES} cannot be read: value 2 goes on behind its closing quote"),
         (b"n,t\r1,2\r3,4\n", f"{NAMES} cannot be read: value 2 has a CR in it that ends no line; it must be in quotes"),
     ],
