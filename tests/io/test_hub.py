@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.system.fake_hub import CONVERSION, FakeHub, fake_hub
-from tests.system.http_server import Trouble
+from tests.system.http_server import Request, Trouble
 from tests.taken import taken
 from tests.whole import whole
 from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource, TokenEstimation
@@ -256,6 +257,22 @@ def test_only_the_folders_of_the_patterns_are_listed(hub: FakeHub) -> None:
     names_of("hf://Salesforce/wikitext/wikitext-2-raw-v1/test")
     listed = [asked.partition("/tree/")[2].partition("/")[2] for asked in hub.asked if "/tree/" in asked]
     assert listed == ["wikitext-2-raw-v1?recursive=true", "wikitext-2-raw-v1?recursive=true&cursor=3"]
+
+
+@pytest.mark.parametrize("cursors", [["1"], ["1", "2"], ["1", "2", "3"]])
+def test_a_listing_that_leads_round_and_round_is_refused(hub: FakeHub, cursors: list[str]) -> None:
+    hub.push("datasets/o/n", {"a.jsonl": b""})
+    right, pages = hub.server.trouble, count()
+
+    def answer(request: Request) -> Trouble | None:
+        if "/tree/" not in request.path:
+            return right(request)
+        there = f"{hub.server.url}t?cursor={cursors[next(pages) % len(cursors)]}"
+        return Trouble(status=200, headers={"Content-Type": "application/json", "Link": f'<{there}>; rel="next"'}, body=b"[]")
+
+    hub.server.trouble = answer
+    assert said("hf://o/n/train", ShardError).endswith("the listing says that there is more, and not where it goes on")
+    assert next(pages) == len(cursors) + 1
 
 
 # the conversion

@@ -225,6 +225,7 @@ class _Pages:
     def __init__(self, connection: HubConnection, prefix: str) -> None:
         self._connection, self._prefix = connection, prefix
         self._next: str | None = "recursive=true"
+        self._seen = {self._next}  # pages: one that comes again leads round and round
 
     def __aiter__(self) -> "_Pages":
         return self
@@ -233,9 +234,11 @@ class _Pages:
         if self._next is None:
             raise StopAsyncIteration
         found, following = await self._connection.page(self._prefix.rpartition("/")[0], self._next)
-        if following == self._next:
+        if following in self._seen:
             raise Fault(Kind.REFUSED, "the listing says that there is more, and not where it goes on")
         self._next = following
+        if following is not None:
+            self._seen.add(following)
         return [each for each in found if each.key.startswith(self._prefix)]
 
 

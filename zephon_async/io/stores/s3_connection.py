@@ -176,6 +176,7 @@ class _Pages:
     def __init__(self, ask: Callable[..., Any], prefix: str) -> None:
         self._ask, self._prefix = ask, prefix
         self._next: dict[str, str] | None = {}
+        self._tokens = {""}  # of pages so far: one that comes again leads round and round
 
     def __aiter__(self) -> "_Pages":
         return self
@@ -188,8 +189,10 @@ class _Pages:
         if not answer.keys() & {"IsTruncated", "KeyCount", "Name"} or not all({"Key", "Size"} <= each.keys() for each in entries):
             raise Fault(Kind.TRANSIENT, "the answer is no listing", status=_status(answer))
         following = {"ContinuationToken": answer.get("NextContinuationToken", "")} if answer.get("IsTruncated") else None
-        if following is not None and following["ContinuationToken"] in ("", self._next.get("ContinuationToken")):
-            raise Fault(Kind.REFUSED, "the listing says that there is more, and not where it goes on")
+        if following is not None:
+            if following["ContinuationToken"] in self._tokens:
+                raise Fault(Kind.REFUSED, "the listing says that there is more, and not where it goes on")
+            self._tokens.add(following["ContinuationToken"])
         self._next = following
         found = (Object(each["Key"], each["Size"], each.get("ETag", "")) for each in entries)
         return [each for each in found if each.size or not each.key.endswith("/")]
