@@ -180,6 +180,10 @@ def test_a_whole_file_that_ends_before_the_place_asked_for() -> None:
         ("bytes 100-149/100000", BODY[100:150], Kind.TRANSIENT),  # a part of it: the rest can be asked for
         ("bytes 100-149/150", BODY[100:150], Kind.CHANGED),
         ("bytes 150-249/100000", BODY[150:250], Kind.REFUSED),
+        ("bytes 0-99/100000", BODY[100:200], Kind.TRANSIENT),  # which lies
+        ("bytes 50-249/100000", BODY[100:200], Kind.TRANSIENT),
+        ("bytes 50-149/*", BODY[100:300], Kind.TRANSIENT),
+        ("bytes 199-100/*", BODY[100:200], Kind.TRANSIENT),
         ("nonsense", BODY[:50], Kind.REFUSED),
         (None, BODY, Kind.REFUSED),
     ],

@@ -214,6 +214,10 @@ def _before(answer: "ClientResponse", offset: int, length: int, size: int | None
         match = _RANGE.fullmatch(answer.headers.get("Content-Range", "").strip())
         if match and match[1]:
             first, whole = int(match[1]), None if match[3] == "*" else int(match[3])
+            come, said = _length(answer), int(match[2]) + 1 - first
+            if come not in (None, said) or first + said <= offset:
+                came = "what comes" if come is None else f"the body has {come:,} bytes, and"
+                raise Fault(Kind.TRANSIENT, f"{came} is said to be {match[0]!r}, where byte {offset:,} was asked for", status=206)
         elif _length(answer) == length and "multipart" not in answer.content_type:
             first, whole = offset, None
         else:
