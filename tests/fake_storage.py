@@ -77,7 +77,9 @@ class FakeConnection:
         await self._enter(Call("look", key))
         return self._found(key)
 
-    async def read(self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object]) -> None:
+    async def read(
+        self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object], size: int | None = None
+    ) -> None:
         cut = await self._enter(Call("read", key, offset, length))
         found = self._found(key)
         if tag not in ("", found.tag):

@@ -146,6 +146,10 @@ def test_a_shard_that_is_gone_is_missed(saved: Path) -> None:
             "state.json names a file of indices, by which rows are chosen: that is not read; save the dataset again "
             "behind `flatten_indices()`",
         ),
+        (
+            '{"_data_files": [{"filename": "data-00000-of-00002.arrow"}, {"filename": "data-00000-of-00002.arrow"}]}',
+            "state.json lists 'data-00000-of-00002.arrow' twice, so its rows would come twice; list it once",
+        ),
         ('{"_data_files": [{"filename": "../other.arrow"}]}', "state.json lists '../other.arrow', which is not there"),
     ],
 )

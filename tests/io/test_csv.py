@@ -176,6 +176,7 @@ def test_pinned_types(tmp_path: Path) -> None:
         dict.fromkeys("dfimst"),
     ]
     assert found.bad == [f"{WHERE}, line 4 (byte 65): column 'd': date32[day] is wanted, not 'x'"]
+    assert whole(of(tmp_path, b"v\n0.5\n", schema={"v": pa.float16()})).column("v") == [0.5]
     lists = whole(of(tmp_path, b"v\n[1]\n", schema={"v": pa.list_(pa.int64())}))
     assert lists.bad == [f"{WHERE}, line 2 (byte 2): column 'v': list<item: int64> is wanted, not '[1]'"]
 
@@ -193,6 +194,12 @@ def test_values_that_do_not_fit_are_named(value: str, tmp_path: Path) -> None:
     shown = value if len(value) < 60 else f"{value[:60]}..."
     assert found.bad == [f"{WHERE}, line 3 (byte 8): column 'n': int64 is wanted, not {shown!r}"]
     assert found.rows == [{"n": 1, "t": "a"}, {"n": None, "t": "b"}, {"n": 3, "t": "c"}]
+
+
+@pytest.mark.parametrize("value", ["-00", "-01", "007", " 07", "0x1F", "-0x1"])
+def test_the_first_value_of_a_block_is_read_as_others(value: str, tmp_path: Path) -> None:
+    found = whole(of(tmp_path, f"n\n{value}\n100".encode(), schema={"n": pa.int64()}))
+    assert found.column("n") == [None, 100]
 
 
 @pytest.mark.parametrize(
@@ -233,6 +240,8 @@ def test_quotes_that_are_not_closed(counted: bool, tmp_path: Path, monkeypatch: 
     [
         (b"n,n\n", "has two columns named 'n'"),
         (b"n,\xff\n", f"{NAMES} are not UTF-8"),
+        (bytes(4096), f"{NAMES} have a NUL in them: it is damaged, or no UTF-8"),
+        ("n,t\n1,2\n".encode("utf-16-le"), f"{NAMES} have a NUL in them: it is damaged, or no UTF-8"),
         (b'n,"a"b\n', f"{NAMES} cannot be read: value 2 goes on behind its closing quote"),
         (b"n,t\r1,2\r3,4\n", f"{NAMES} cannot be read: value 2 has a CR in it that ends no line; it must be in quotes"),
     ],

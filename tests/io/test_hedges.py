@@ -63,7 +63,9 @@ class Stepped(FakeConnection):
         self.left: list[int] = []
         self.done: list[asyncio.Future[None]] = []
 
-    async def read(self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object]) -> None:
+    async def read(
+        self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object], size: int | None = None
+    ) -> None:
         self.sinks.append(sink)
         self.left.append(length)
         self.done.append(asyncio.get_running_loop().create_future())

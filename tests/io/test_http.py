@@ -1,6 +1,7 @@
 """Web servers, good ones and bad ones."""
 
 import asyncio
+import gzip
 import json
 import subprocess
 import sys
@@ -12,7 +13,8 @@ import pytest
 
 from tests.contracts.test_connections import BODY, kind_of, listed, read
 from tests.system.http_server import Hold, HttpServer, Trouble, http_server, no_tag, weak_tag
-from zephon_async.errors import RecipeError, StorageError
+from tests.whole import whole
+from zephon_async.errors import DatasetError, RecipeError, StorageError
 from zephon_async.io import Dataset
 from zephon_async.io.stores import Connection, Fault, Kind, Object, find_scheme
 from zephon_async.io.stores import http as http_module
@@ -178,6 +180,10 @@ def test_a_whole_file_that_ends_before_the_place_asked_for() -> None:
         ("bytes 100-149/100000", BODY[100:150], Kind.TRANSIENT),  # a part of it: the rest can be asked for
         ("bytes 100-149/150", BODY[100:150], Kind.CHANGED),
         ("bytes 150-249/100000", BODY[150:250], Kind.REFUSED),
+        ("bytes 0-99/100000", BODY[100:200], Kind.TRANSIENT),  # which lies
+        ("bytes 50-249/100000", BODY[100:200], Kind.TRANSIENT),
+        ("bytes 50-149/*", BODY[100:300], Kind.TRANSIENT),
+        ("bytes 199-100/*", BODY[100:200], Kind.TRANSIENT),
         ("nonsense", BODY[:50], Kind.REFUSED),
         (None, BODY, Kind.REFUSED),
     ],
@@ -286,6 +292,21 @@ def test_a_size_that_the_server_does_not_tell_is_said(get: Trouble) -> None:
     assert "does not tell the size" in str(fault)
 
 
+@pytest.mark.parametrize("knows_ranges", [False, True])
+@pytest.mark.parametrize("lies", [False, True])
+def test_a_file_of_another_size_than_was_listed_is_changed(lies: bool, knows_ranges: bool) -> None:
+    """Without a tag it may have grown since; or the answer to HEAD was wrong. What lies behind that size would be lost."""
+    with http_server() as server:
+        server.tag = no_tag
+        server.files["/a.jsonl"] = b'{"n": 1}\n' * (2 if lies else 1)
+        server.troubles.append(Trouble(headers={"Content-Length": "9"}))
+        server.trouble = lambda request: Trouble(whole=not knows_ranges)
+        dataset = Dataset.from_path("d", f"{server.url}a.jsonl")
+        server.files["/a.jsonl"] = b'{"n": 1}\n' * 2
+        with pytest.raises(StorageError, match=r"has changed since it was listed; .*: it has 18 bytes, and was listed with 9$"):
+            dataset.total()
+
+
 @pytest.mark.parametrize("ignores_conditions", [False, True])
 @pytest.mark.parametrize("tags", ["strong", "weak", "date", "bare", "none"])
 def test_tags_of_all_kinds_guard_a_read(tags: str, ignores_conditions: bool) -> None:
@@ -310,6 +331,33 @@ def test_tags_of_all_kinds_guard_a_read(tags: str, ignores_conditions: bool) -> 
         conditions = {request.headers.get("if-match") for request in server.requests} - {None}
     assert found == (BODY[::-1][5:10] if tags == "none" else Kind.CHANGED)
     assert conditions == ({tag} if tags == "strong" else set())
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "format", "name"),
+    [
+        ("x/a.tsv?sig=a%2Fb/c", b"n\tt\n1\ta\n", None, "a.tsv"),
+        ("a.tsv?sig=x", b"n\tt\n1\ta\n", "csv", "a.tsv"),
+        ("a.json.gz?download=true", gzip.compress(b'{"n": 1, "t": "a"}\n', mtime=0), "jsonl", "a.json.gz"),
+        ("a.dat?sig=x", b"n,t\n1,a\n", "csv", "a.dat"),
+        ("get.php?file=a.jsonl.gz", gzip.compress(b'{"n": 1, "t": "a"}\n', mtime=0), None, "get.php?file=a.jsonl.gz"),
+        ("?file=a.csv", b"n,t\n1,a\n", None, "?file=a.csv"),
+    ],
+)
+def test_a_file_is_named_by_what_is_before_a_signature(path: str, body: bytes, format: str | None, name: str) -> None:
+    """What it is named says how it is read, and is a part of the recipe: signed anew it is the same file."""
+    with http_server() as server:
+        server.files[f"/{path}"] = body
+        found = whole(Dataset.from_path("d", server.url + path, format=format))
+    assert (found.rows, found.places[0][0]) == ([{"n": 1, "t": "a"}], name)
+
+
+def test_a_signature_is_not_told() -> None:
+    with http_server() as server:
+        server.files["/a.dat?sig=secret"] = b"x"
+        with pytest.raises(DatasetError, match="holds no shard") as caught:
+            Dataset.from_path("d", f"{server.url}a.dat?sig=secret")
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.system.fake_hub import CONVERSION, FakeHub, fake_hub
-from tests.system.http_server import Trouble
+from tests.system.http_server import Request, Trouble
 from tests.taken import taken
 from tests.whole import whole
 from zephon_async import Dataset, Pipeline, StaticMixtureWorkSource, TokenEstimation
@@ -22,6 +23,7 @@ from zephon_async.errors import CheckpointError, DatasetError, RecipeError, Shar
 from zephon_async.io import Access, copied
 
 TOKENIZER = Path(__file__).parent.parent / "laws/tokenizer.json"
+UNREAD = "of its files there not all, or none, are of a format that is read (format= reads .json as 'jsonl', .txt as 'text')"
 WIKI, NEWS = "datasets/Salesforce/wikitext", "datasets/fancyzhx/ag_news"
 
 
@@ -257,6 +259,22 @@ def test_only_the_folders_of_the_patterns_are_listed(hub: FakeHub) -> None:
     assert listed == ["wikitext-2-raw-v1?recursive=true", "wikitext-2-raw-v1?recursive=true&cursor=3"]
 
 
+@pytest.mark.parametrize("cursors", [["1"], ["1", "2"], ["1", "2", "3"]])
+def test_a_listing_that_leads_round_and_round_is_refused(hub: FakeHub, cursors: list[str]) -> None:
+    hub.push("datasets/o/n", {"a.jsonl": b""})
+    right, pages = hub.server.trouble, count()
+
+    def answer(request: Request) -> Trouble | None:
+        if "/tree/" not in request.path:
+            return right(request)
+        there = f"{hub.server.url}t?cursor={cursors[next(pages) % len(cursors)]}"
+        return Trouble(status=200, headers={"Content-Type": "application/json", "Link": f'<{there}>; rel="next"'}, body=b"[]")
+
+    hub.server.trouble = answer
+    assert said("hf://o/n/train", ShardError).endswith("the listing says that there is more, and not where it goes on")
+    assert next(pages) == len(cursors) + 1
+
+
 # the conversion
 
 
@@ -272,8 +290,7 @@ def test_what_cannot_be_read_is_read_as_converted(hub: FakeHub) -> None:
         dataset = Dataset.from_path("d", url)
         assert (dataset.store.commit, whole(dataset).column("text")) == (commit, ["default/train"])
     assert names_of("hf://o/n/b/train") == ["b/train/0000.parquet"]
-    unread = "none of its files there is of a format that is read"
-    assert said("hf://o/n@~original/train") == f"{unread}; without ~original its Parquet conversion would be"
+    assert said("hf://o/n@~original/train") == f"{UNREAD}; without ~original its Parquet conversion would be"
     assert said("hf://o/n/c/train") == "there is no config 'c'; its configs are 'b', 'default'"
     assert said("hf://o/n/valid") == "'default' has no split 'valid'; its splits are 'test', 'train'"
 
@@ -285,12 +302,34 @@ def test_what_can_be_read_is_not_taken_from_the_conversion_but_where_it_is_asked
     assert names_of("hf://o/n@~parquet/train") == ["default/train/0000.parquet"]
 
 
+@pytest.mark.parametrize(
+    ("files", "card"),
+    [
+        ({"train.json": b"{}", "labels.csv": b"a\n1\n"}, None),
+        ({"train/1.txt": b"a", "labels.csv": b"a\n1\n"}, None),
+        ({"a.jsonl": lines("a"), "b.json": lines("b")}, {"configs": [{"data_files": ["a.jsonl", "b.json"]}]}),
+    ],
+)
+def test_files_that_are_not_all_of_a_split_are_not_taken_for_it(
+    hub: FakeHub, files: Mapping[str, bytes], card: Mapping[str, Any] | None
+) -> None:
+    hub.push("datasets/o/n", files, card)
+    assert said("hf://o/n/train") == f"{UNREAD}; there is no Parquet conversion of it"
+    converted(hub, "default/train")
+    assert names_of("hf://o/n/train") == ["default/train/0000.parquet"]
+
+
+@pytest.mark.parametrize("card", [None, {"configs": [{"data_files": "data/*"}]}])
+def test_files_beside_the_data_of_a_split_cost_nothing(hub: FakeHub, card: Mapping[str, Any] | None) -> None:
+    hub.push("datasets/o/n", {"data/a.jsonl": lines("a"), "data/about.json": b"{}", "data/LICENCE.txt": b"x"}, card)
+    assert names_of("hf://o/n/train") == ["data/a.jsonl"]
+
+
 def test_a_partial_conversion_is_taken_only_where_it_is_asked_for(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.push("datasets/o/n", {"n.zip": b""})
     converted(hub, "default/partial-train", "default/test")
     assert said("hf://o/n/train") == (
-        "none of its files there is of a format that is read; its Parquet conversion has only the first part of default/train; "
-        "'@~parquet' takes that"
+        f"{UNREAD}; its Parquet conversion has only the first part of default/train; '@~parquet' takes that"
     )
     assert names_of("hf://o/n/test") == ["default/test/0000.parquet"]
     assert names_of("hf://o/n@~parquet/train") == ["default/partial-train/0000.parquet"]
@@ -300,7 +339,7 @@ def test_a_partial_conversion_is_taken_only_where_it_is_asked_for(hub: FakeHub, 
 
 def test_an_older_commit_has_no_conversion(hub: FakeHub) -> None:
     old = hub.push("datasets/o/n", {"n.zip": b""})
-    assert said("hf://o/n/train").endswith("is of a format that is read; there is no Parquet conversion of it")
+    assert said("hf://o/n/train") == f"{UNREAD}; there is no Parquet conversion of it"
     converted(hub, "default/train")
     assert names_of(f"hf://o/n@{old}/train") == ["default/train/0000.parquet"]
     hub.push("datasets/o/n", {"n.zip": b"2"})

@@ -134,6 +134,12 @@ def test_a_listing_that_does_not_go_on_is_a_fault_and_no_loop() -> None:
         fault, _ = fault_of(the_list, always(Twist(200, body=xml % token)))
         assert str(fault) == "the listing says that there is more, and not where it goes on"
 
+    def in_turn(request: Any) -> Twist:
+        other = b"2" if request.query.get("continuation-token") == "1" else b"1"
+        return Twist(200, body=xml % (b"<NextContinuationToken>%s</NextContinuationToken>" % other))
+
+    assert str(fault_of(the_list, in_turn)[0]) == "the listing says that there is more, and not where it goes on"
+
 
 @pytest.mark.parametrize("body", [b"<html><p>sign in</p></html>", b"<html><p>sign in", b"", b"{}", b"<ListBucketResult><Na"])
 def test_an_answer_that_is_no_listing_is_not_an_empty_one(body: bytes) -> None:

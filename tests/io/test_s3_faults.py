@@ -138,12 +138,13 @@ def test_the_whole_object_instead_of_a_range_is_cut(tag: str, chunked: bool) -> 
         (Twist(claims="items 1-2"), Kind.TRANSIENT, "the part of an object is said to be 'items 1-2'"),
         (Twist(claims="bytes 500-1499/1499"), Kind.CHANGED, "it has 1,499 bytes, 1,500 were asked for"),
         (Twist(200, body=b"x" * 1_000), Kind.CHANGED, "it has 1,000 bytes, 1,500 were asked for"),
+        (Twist(claims="bytes 500-1499/106497"), Kind.CHANGED, "it has 106,497 bytes, and was listed with 106,496"),
         (Twist(headers={"ETag": '"other"'}), Kind.CHANGED, f'its tag was {tag_of(BODY)} and is "other"'),
     ],
 )
 def test_a_body_that_is_not_what_was_asked_for(twist: Twist, kind: Kind, text: str) -> None:
     pieces: list[bytes] = []
-    fault, _ = fault_of(lambda connection: connection.read("k", 500, 1_000, tag_of(BODY), pieces.append), always(twist))
+    fault, _ = fault_of(lambda connection: connection.read("k", 500, 1_000, tag_of(BODY), pieces.append, len(BODY)), always(twist))
     assert fault.kind is kind
     assert text in str(fault)
     assert not pieces

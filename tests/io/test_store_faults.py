@@ -86,6 +86,7 @@ NO_FILE = FileNotFoundError(errno.ENOENT, "No such file", "key")
         (aiohttp.ServerTimeoutError(), TRANSIENT),
         (aiohttp.ClientConnectionError(), TRANSIENT),
         (aiohttp.InvalidURL("http://"), REFUSED),
+        (aiohttp.NonHttpUrlRedirectClientError("ftp://a/b"), REFUSED),
         (answered(503), SLOW_DOWN),
         (answered(500), TRANSIENT),
         (answered(404), MISSING),

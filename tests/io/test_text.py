@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.whole import BytesSource, schema_of, whole
-from zephon_async.errors import DatasetError
+from zephon_async.errors import DatasetError, RecipeError
 from zephon_async.io import Dataset
 from zephon_async.io.formats import find_format, inflate, line_format
 from zephon_async.io.pool import Pool
@@ -86,6 +86,16 @@ def test_what_a_line_is(name: str, counted: bool, tmp_path: Path, monkeypatch: p
         assert dataset.total() == len(right)
     for body in (b"", b"\xef\xbb\xbf"):
         assert whole(of(tmp_path, pack(body), name)).rows == []
+
+
+def test_a_shard_of_more_units_than_have_room_is_refused() -> None:
+    """Its size may be wrong, as a web server tells it, or `unit_bytes` too small."""
+    source = BytesSource("a.txt", b"a\n")
+    source.size = 1 << 52
+    with pytest.raises(
+        RecipeError, match=r"^dataset 'd', shard 'a.txt': is said to have 4,503,.* say a larger unit_bytes=, or look"
+    ):
+        find_format("text").units(source, "bytes", 1 << 24, 1 << 20)
 
 
 def test_text_that_is_not_utf_8_is_a_bad_record(tmp_path: Path) -> None:

@@ -320,7 +320,9 @@ class Odd(FakeConnection):
         super().__init__(storage)
         self._gives, self._number = gives, -1
 
-    async def read(self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object]) -> None:
+    async def read(
+        self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object], size: int | None = None
+    ) -> None:
         self._number += 1
         for piece in self._gives(self._number, offset, length):
             sink(piece)

@@ -4,10 +4,10 @@ The revision is resolved once, to a commit, which is part of the recipe: what wa
 are named from the root of the repository on.
 
 The files of a split are those that the card of the dataset names, else those whose names say so (`hub_layouts.py`); where none of
-them is of a format that is read, those of the Hub's own Parquet conversion, which lies on a branch of its own, of which the commit
-is taken. `~original` never takes that, `~parquet` nothing else. A conversion of the first part of a split alone is taken only
-where it is asked for by `~parquet`, or ZEPHON_HF_ALLOW_PARTIAL=1 allows it. There is only a conversion of the newest commit; an
-older one of its branch is named by its own commit: `@commit~parquet`.
+them is of a format that is read, or one is not that the card names by its whole name, those of the Hub's own Parquet conversion,
+which lies on a branch of its own, of which the commit is taken. `~original` never takes that, `~parquet` nothing else. A conversion
+of the first part of a split alone is taken only where it is asked for by `~parquet`, or ZEPHON_HF_ALLOW_PARTIAL=1 allows it. There
+is only a conversion of the newest commit; an older one of its branch is named by its own commit: `@commit~parquet`.
 """
 
 import os
@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 from zephon_async.checks import hint, nearest
 from zephon_async.errors import DatasetError, RecipeError, ShardError
 from zephon_async.io.access import Access, is_missing
-from zephon_async.io.hub_layouts import Config, configs_of, converted, inferred, leads, matching
+from zephon_async.io.hub_layouts import Config, configs_of, converted, inferred, leads, listed_among, matching
 from zephon_async.io.ranges import Place
 from zephon_async.io.remote import RemoteStore, list_url
 from zephon_async.io.stores import Object, scheme_name, scheme_of
@@ -33,6 +33,7 @@ _SHORT = re.compile(
     rf"(?P<at>@(?P<revision>{REVISION})?(?:~(?P<which>[^/]*))?)?(?P<rest>(?:/.*)?)"
 )
 _LONG = re.compile(rf"(?i:hf)://(?P<kind>datasets|spaces|models)/(?P<name>{NAME})(?:@(?P<revision>{REVISION}))?(?P<rest>(?:/.*)?)")
+_OF_DATASETS = (".json", ".json.gz", ".json.zst", ".txt", ".zip")  # files of a split for `datasets`, if for nobody here
 _CONVERSION = "refs/convert/parquet"
 _GRAMMAR = "'hf://org/name/split' or 'hf://org/name/config/split', with '@revision' or '@~parquet' behind the name"
 
@@ -115,7 +116,9 @@ class _Resolution:
         found = self._by_card(commit, configs) if configs else self._by_names(commit)
         if found is not None:
             return found
-        reason = "none of its files there is of a format that is read"
+        reason = (
+            "of its files there not all, or none, are of a format that is read (format= reads .json as 'jsonl', .txt as 'text')"
+        )
         if self.which == "original":
             raise self._error(f"{reason}; without ~original its Parquet conversion would be")
         if self.revision and commit != self.repository.info("main")["sha"]:
@@ -134,7 +137,8 @@ class _Resolution:
             files |= self.repository.files(commit, lead)
         with self._of_the_card():
             names = matching(config, split, files)
-        return self.repository.store(commit, files, names) if self.usable(names) else None
+        read = self.usable(names)
+        return self.repository.store(commit, files, names) if read and not listed_among(names, config, split) - read else None
 
     def _by_names(self, commit: str) -> RemoteStore | None:
         files = self.repository.files(commit)
@@ -147,11 +151,12 @@ class _Resolution:
         return self._by_splits(commit, files, f"{config}/")
 
     def _by_splits(self, commit: str, files: Mapping[str, Object], folder: str) -> RemoteStore | None:
-        splits = inferred(self.usable(files), folder)
-        if not splits:
+        read = self.usable(files)
+        splits = inferred((name for name in files if name in read or name.lower().endswith(_OF_DATASETS)), folder)
+        if not any(name.startswith(folder) for name in read) or not splits:
             return None
-        split = self._split(self.asked.config or "default", splits)
-        return self.repository.store(commit, files, splits[split])
+        names = [name for name in splits[self._split(self.asked.config or "default", splits)] if name in read]
+        return self.repository.store(commit, files, names) if names else None
 
     def _converted(self, revision: str, reason: str) -> RemoteStore:
         try:

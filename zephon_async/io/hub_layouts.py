@@ -95,6 +95,11 @@ def matching(config: Config, split: str, names: Iterable[str]) -> list[str]:
     return sorted(found)
 
 
+def listed_among(names: Iterable[str], config: Config, split: str) -> set[str]:
+    """Those files that the card names by their whole names."""
+    return {_whole(config, pattern) for pattern in (config.patterns or {})[split]}.intersection(names)
+
+
 def inferred(names: Iterable[str], folder: str = "") -> Splits:
     """Splits by the names of the files below a folder."""
     inside = {name.removeprefix(folder): name for name in names if name.startswith(folder)}

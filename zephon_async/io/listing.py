@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from zephon_async.errors import RecipeError, ShardError
@@ -10,8 +11,8 @@ from zephon_async.io.catalog import Shard
 from zephon_async.io.formats import beside_name, ending_of, find_format, pick_shards, shards_among
 from zephon_async.io.hub import is_of_hub, list_hub
 from zephon_async.io.index import HEAD, NAMES, Entry, is_index
-from zephon_async.io.remote import LOCAL, list_url
-from zephon_async.io.stores import LocalStore, Source, Store
+from zephon_async.io.remote import LOCAL, WEB, RemoteStore, list_url
+from zephon_async.io.stores import LocalStore, Source, Store, shown
 
 
 class Listed(NamedTuple):
@@ -35,7 +36,7 @@ def listed(dataset: str, path: str, options: Mapping[str, Any], form: str | None
     store = _store(path, options, form)
     index = _index_name(dataset, store)
     names = {name for name in store.names if name != index}
-    picked, found = pick_shards(path, names, form, store.explicit)
+    picked, found = pick_shards(shown(path), names, form, store.explicit)
     chosen = find_format(picked)
     aside = {file for file in names if chosen.index and file.rpartition("/")[2] == chosen.index}
     shards = _shards(store, chosen.shards([*found, *aside.difference(found)], lambda file: _read(dataset, store, file)))
@@ -60,10 +61,21 @@ def _store(path: str, options: Mapping[str, Any], form: str | None) -> Store:
         with Access() as access:
             if is_of_hub(path):
                 return list_hub(path, options, access, lambda names: shards_among(names, form))
-            return list_url(path, options, access)
+            return _named(path, list_url(path, options, access))
     if options:
         raise RecipeError(f"storage_options ({', '.join(options)}) are for URLs, and {path!r} is a path of this machine")
     return LocalStore(path.partition("://")[2] if is_url else path)
+
+
+def _named(url: str, store: RemoteStore) -> RemoteStore:
+    """A file of a web server by the name before its "?", as what stands behind that may be a signature: secret, and soon another.
+
+    One that tells its format only behind it is named so.
+    """
+    name = url.partition("?")[0].rpartition("/")[2]
+    if not url.startswith(WEB) or not name or (ending_of(name) is None and ending_of(url) is not None):
+        return store
+    return replace(store, objects={name: next(iter(store.objects.values()))})
 
 
 def _shards(store: Store, names: Iterable[str]) -> tuple[Shard, ...]:

@@ -18,7 +18,7 @@ from zephon_async.io.stores import Object, is_pattern, named_beside, names_files
 
 LOCAL = ("file://", "local://")
 """What URLs of this machine begin with."""
-_WEB = ("http://", "https://")  # where nothing is listed, and "?" means something else
+WEB = ("http://", "https://")  # where nothing is listed, and "?" means something else
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,9 +137,9 @@ def list_url(url: str, options: Mapping[str, object], access: Access) -> RemoteS
     said = shown(url)
     if key and not key.endswith("/") and (found := _looked(access, said, place, key)) is not None:
         return RemoteStore(place, {key.rpartition("/")[2]: found}, explicit=True)
-    if url.startswith(_WEB) and key and not key.endswith("/"):
+    if url.startswith(WEB) and key and not key.endswith("/"):
         raise DatasetError(f"{said!r}: there is no such file; a web server lists none, so each must be named, and no pattern")
-    before, parts = _split(key, patterns=not url.startswith(_WEB))
+    before, parts = _split(key, patterns=not url.startswith(WEB))
     base, folder = "/".join([*before, ""]), key if key.endswith("/") else f"{key}/"
     listed = access.listing(said, place, base + _lead(parts))
     if parts and any(found.key.startswith(folder) for found in listed):  # what looks like a pattern is a folder
@@ -167,7 +167,7 @@ def _looked(access: Access, said: str, place: Place, key: str) -> Object | None:
     try:
         return access.look(said, place, key)
     except ShardError as error:
-        if not is_forbidden(error) or said.startswith(_WEB):
+        if not is_forbidden(error) or said.startswith(WEB):
             raise
     return None
 

@@ -294,7 +294,8 @@ class _Read:
         self.asking = True
         self._of.counted.requests += 1
         try:
-            await self._of.connection.read(self._found.key, self._offset + self._got, left, self._found.tag, self._take)
+            found = self._found
+            await self._of.connection.read(found.key, self._offset + self._got, left, found.tag, self._take, found.size)
         except Fault as fault:
             if fault.kind is not Kind.TRANSIENT or self._got != self.length:  # else it broke behind the last byte
                 raise

@@ -7,6 +7,7 @@ the files of all splits in one folder, beside dataset_info.json. Several splits 
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -59,9 +60,12 @@ def _saved(folder: str, files: Sequence[str], read: Callable[[str], bytes]) -> l
         listed = [f"{folder}{entry['filename']}" for entry in state["_data_files"]]
     except (TypeError, KeyError) as error:
         raise DatasetError(f"{folder}{STATE} cannot be meant: its data files are {state['_data_files']!r:.80}") from error
-    for name in listed:
-        if name not in files:
+    there = set(files)
+    for name, times in Counter(listed).items():
+        if name not in there:
             raise DatasetError(f"{folder}{STATE} lists {name!r}, which is not there")
+        if times > 1:
+            raise DatasetError(f"{folder}{STATE} lists {name!r} twice, so its rows would come twice; list it once")
     return listed
 
 

@@ -174,6 +174,10 @@ def _behind_quotes(delimiter: bytes) -> npt.NDArray[np.bool_]:
 def _names(where: str, first: Lines, delimiter: bytes) -> tuple[str, ...]:
     """The names of the columns, from the first record of a shard if there is one."""
     for a, b in _bounds(first):
+        if b"\0" in first.text[a:b]:
+            raise ShardError(
+                f"{where}: the names of its columns, in the first line, have a NUL in them: it is damaged, or no UTF-8"
+            )
         try:
             return tuple(str(value, "utf-8") for value in _values_of(first.text[a:b], delimiter))
         except UnicodeDecodeError as error:

@@ -68,7 +68,8 @@ def is_number(kind: pa.DataType) -> bool:
 
 def is_read_well(kind: pa.DataType) -> bool:
     """Whether pyarrow's reader of CSV gives the same values of a type, or refuses: but for what `has_padded` finds."""
-    return is_number(kind) or T.is_boolean(kind) or T.is_large_string(kind) or T.is_large_binary(kind)
+    is_other = T.is_boolean(kind) or T.is_large_string(kind) or T.is_large_binary(kind)
+    return is_other or (is_number(kind) and not T.is_float16(kind))  # which it does not know
 
 
 def has_padded(body: npt.NDArray[np.uint8]) -> bool:
@@ -80,7 +81,7 @@ def has_padded(body: npt.NDArray[np.uint8]) -> bool:
     behind = body[places + 1]
     places = places[(behind <= ord("9")) | (behind | 32 == ord("x"))]
     before = body[places - 1]
-    within = ((before == ord(" ")) | (before == ord("-"))) & (body[places - 2] > ord("."))  # a value
+    within = ((before == ord(" ")) | (before == ord("-"))) & (body[np.maximum(places - 2, 0)] > ord("."))  # a value
     return bool((~within).any()) or (len(body) > 1 and body[0] == ord("0") and body[1] > ord("."))
 
 

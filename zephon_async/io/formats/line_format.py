@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from zephon_async.errors import RecipeError
 from zephon_async.io.catalog import FROM_START
 from zephon_async.io.formats.base import Decoded, Format, Measure, UnitSpan, between, from_start, span_of
 from zephon_async.io.formats.edges import APART, Edges, outer
@@ -24,6 +25,7 @@ from zephon_async.io.pool import Pool
 from zephon_async.io.stores import Source
 
 COUNTED_BYTES = 64 << 20
+_MOST_UNITS = 1 << 22  # of one shard
 _LINES_BYTES = 64 << 20  # up to which lines are counted to name one
 _START = 200  # bytes of a bad line that are told
 _PASSED = 4  # row blocks on the way to others that are decoded
@@ -64,6 +66,11 @@ class LineFormat(Format):
                 return [UnitSpan(0, source.size, 0, source.size, min(block_bytes, unit_bytes), FROM_START)]
             return from_start(outer(*_counted(self.scan(source, stream_of(source)))), source.size, block_bytes)
         if measure == "bytes":
+            if (count := -(-source.size // unit_bytes)) > _MOST_UNITS:
+                raise RecipeError(
+                    f"{source.where}: is said to have {source.size:,} bytes, so {count:,} units of unit_bytes={unit_bytes:,}, "
+                    f"and more than {_MOST_UNITS:,} have no room: say a larger unit_bytes=, or look for what is wrong with its size"
+                )
             edges = [*range(0, source.size, unit_bytes), source.size]
             return [UnitSpan(a, b, 0, b - a, min(block_bytes, unit_bytes)) for a, b in pairwise(edges)]
         units, first = [], 0

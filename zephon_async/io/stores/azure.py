@@ -26,7 +26,9 @@ class AzureConnection(FsspecConnection):
             async for page in pages:
                 yield page
 
-    async def read(self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object]) -> None:
+    async def read(
+        self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object], size: int | None = None
+    ) -> None:
         given = 0
         try:
             async with aclosing(_faulty(self._pieces(self._path(key), offset, length, tag))) as pieces:

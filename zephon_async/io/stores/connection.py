@@ -72,13 +72,15 @@ class Connection(Protocol):
     async def look(self, key: str) -> Object:
         """One object. Raises a `MISSING` fault where there is none."""
 
-    async def read(self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object]) -> None:
+    async def read(
+        self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object], size: int | None = None
+    ) -> None:
         """Give the bytes from `offset` on to `sink`, piece by piece as they come, `length` bytes in all.
 
         tag: of the object that is meant, as it was listed; another object under the key is a `CHANGED` fault, where the storage can
-        tell ("": any). A body that ends early is a `TRANSIENT` fault behind the pieces that came. One that is longer, or begins
-        elsewhere than was asked for, is cut to what was asked for where it is clear what it is, and else a fault. `length` is at
-        least 1.
+        tell ("": any). size: that it was listed with; one that is longer or shorter is another object too. A body that ends early
+        is a `TRANSIENT` fault behind the pieces that came. One that is longer, or begins elsewhere than was asked for, is cut to
+        what was asked for where it is clear what it is, and else a fault. `length` is at least 1.
         """
 
     async def close(self) -> None:

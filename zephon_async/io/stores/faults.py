@@ -31,6 +31,7 @@ _BY_STATUS = {
 }
 _BY_NAME = {  # (library, class): looked up for each class that an exception is of, the nearest first
     ("aiohttp", "InvalidURL"): Kind.REFUSED,
+    ("aiohttp", "NonHttpUrlClientError"): Kind.REFUSED,
     ("aiohttp", "TooManyRedirects"): Kind.REFUSED,
     ("aiohttp", "ClientConnectorCertificateError"): Kind.REFUSED,
     ("aiohttp", "ClientError"): Kind.TRANSIENT,

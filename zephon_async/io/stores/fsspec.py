@@ -100,7 +100,9 @@ class FsspecConnection:
             raise Fault(Kind.MISSING, f"{key!r} is a folder")
         return Object(key, _size(info, key), _tag(info))
 
-    async def read(self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object]) -> None:
+    async def read(
+        self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object], size: int | None = None
+    ) -> None:
         path = self._path(key)
         pinned = self._pins and tag.isdecimal()
         if tag and (self._always or self._right.get(key) != tag):

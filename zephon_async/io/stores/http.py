@@ -128,13 +128,15 @@ class HttpConnection:
                 raise Fault(Kind.REFUSED, "the server does not tell the size of the file")
             return Object(key, size, _tag(answer))
 
-    async def read(self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object]) -> None:
+    async def read(
+        self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object], size: int | None = None
+    ) -> None:
         condition = {"If-Match": tag} if tag.startswith('"') else {}
         async with await self._ask("GET", key, Range=f"bytes={offset}-{offset + length - 1}", **condition) as answer:
             if answer.status not in (200, 206):
                 raise await self._refusal(answer)
             self._compare(answer, tag)
-            skip, given, fault = _before(answer, offset, length), 0, None
+            skip, given, fault = _before(answer, offset, length, size), 0, None
             self._bear(answer, skip, length)
             while given < length and fault is None:
                 piece, fault = await _next(answer)
@@ -204,7 +206,7 @@ def _tell_of_wholes(root: str) -> None:
     )
 
 
-def _before(answer: "ClientResponse", offset: int, length: int) -> int:
+def _before(answer: "ClientResponse", offset: int, length: int, size: int | None) -> int:
     """How many bytes come before those that were asked for. Raises where it is not clear what comes, or where it cannot be all."""
     if answer.status == 200:
         first, whole = 0, _length(answer)
@@ -212,12 +214,18 @@ def _before(answer: "ClientResponse", offset: int, length: int) -> int:
         match = _RANGE.fullmatch(answer.headers.get("Content-Range", "").strip())
         if match and match[1]:
             first, whole = int(match[1]), None if match[3] == "*" else int(match[3])
+            come, said = _length(answer), int(match[2]) + 1 - first
+            if come not in (None, said) or first + said <= offset:
+                came = "what comes" if come is None else f"the body has {come:,} bytes, and"
+                raise Fault(Kind.TRANSIENT, f"{came} is said to be {match[0]!r}, where byte {offset:,} was asked for", status=206)
         elif _length(answer) == length and "multipart" not in answer.content_type:
             first, whole = offset, None
         else:
             raise Fault(Kind.REFUSED, "the server does not say which part of the file it sends", status=answer.status)
     if whole is not None and whole < offset + length:
         raise Fault(Kind.CHANGED, f"it has {whole:,} bytes, which is less than the {offset + length:,} it should have at least")
+    if whole is not None and size not in (None, whole):
+        raise Fault(Kind.CHANGED, f"it has {whole:,} bytes, and was listed with {size:,}")
     if first > offset:
         raise Fault(Kind.REFUSED, f"the server sends from byte {first:,} on where {offset:,} was asked for", status=answer.status)
     return offset - first

@@ -158,9 +158,11 @@ class HubConnection(HttpConnection):
                 return each
         raise Fault(Kind.MISSING, "the repository has no such file")
 
-    async def read(self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object]) -> None:
+    async def read(
+        self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object], size: int | None = None
+    ) -> None:
         known = "" if is_commit(self._repository.revision) else tag
-        await super().read(self._repository.files(key), offset, length, known, sink)
+        await super().read(self._repository.files(key), offset, length, known, sink, size)
 
     async def _ask(self, method: str, key: str, body: object = None, **headers: str) -> "ClientResponse":
         if (there := self._moved.get(key)) is not None:
@@ -223,6 +225,7 @@ class _Pages:
     def __init__(self, connection: HubConnection, prefix: str) -> None:
         self._connection, self._prefix = connection, prefix
         self._next: str | None = "recursive=true"
+        self._seen = {self._next}  # pages: one that comes again leads round and round
 
     def __aiter__(self) -> "_Pages":
         return self
@@ -231,9 +234,11 @@ class _Pages:
         if self._next is None:
             raise StopAsyncIteration
         found, following = await self._connection.page(self._prefix.rpartition("/")[0], self._next)
-        if following == self._next:
+        if following in self._seen:
             raise Fault(Kind.REFUSED, "the listing says that there is more, and not where it goes on")
         self._next = following
+        if following is not None:
+            self._seen.add(following)
         return [each for each in found if each.key.startswith(self._prefix)]
 
 

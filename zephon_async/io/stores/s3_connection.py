@@ -117,13 +117,15 @@ class S3Connection:
             raise Fault(Kind.REFUSED, "the storage does not say how long it is", status=_status(answer))
         return Object(key, answer["ContentLength"], answer.get("ETag", ""))
 
-    async def read(self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object]) -> None:
+    async def read(
+        self, key: str, offset: int, length: int, tag: str, sink: Callable[[bytes], object], size: int | None = None
+    ) -> None:
         end = offset + length
         meant = {"IfMatch": tag} if tag else {}
         answer = await self._ask("get_object", Key=key, Range=f"bytes={offset}-{end - 1}", **meant)
         body = answer["Body"].raw_stream
         try:
-            await _pour(body.content, offset - _first(answer, offset, end, tag), length, sink)
+            await _pour(body.content, offset - _first(answer, offset, end, tag, size), length, sink)
         finally:
             body.close()  # its socket as well, unless the body has come to its end
 
@@ -174,6 +176,7 @@ class _Pages:
     def __init__(self, ask: Callable[..., Any], prefix: str) -> None:
         self._ask, self._prefix = ask, prefix
         self._next: dict[str, str] | None = {}
+        self._tokens = {""}  # of pages so far: one that comes again leads round and round
 
     def __aiter__(self) -> "_Pages":
         return self
@@ -186,8 +189,10 @@ class _Pages:
         if not answer.keys() & {"IsTruncated", "KeyCount", "Name"} or not all({"Key", "Size"} <= each.keys() for each in entries):
             raise Fault(Kind.TRANSIENT, "the answer is no listing", status=_status(answer))
         following = {"ContinuationToken": answer.get("NextContinuationToken", "")} if answer.get("IsTruncated") else None
-        if following is not None and following["ContinuationToken"] in ("", self._next.get("ContinuationToken")):
-            raise Fault(Kind.REFUSED, "the listing says that there is more, and not where it goes on")
+        if following is not None:
+            if following["ContinuationToken"] in self._tokens:
+                raise Fault(Kind.REFUSED, "the listing says that there is more, and not where it goes on")
+            self._tokens.add(following["ContinuationToken"])
         self._next = following
         found = (Object(each["Key"], each["Size"], each.get("ETag", "")) for each in entries)
         return [each for each in found if each.size or not each.key.endswith("/")]
@@ -258,7 +263,7 @@ async def _pour(content: Any, skip: int, length: int, sink: Callable[[bytes], ob
             raise Fault(Kind.TRANSIENT, f"{length - left:,} of {length:,} bytes came: {why}") from lost
 
 
-def _first(answer: Mapping[str, Any], offset: int, end: int, tag: str) -> int:
+def _first(answer: Mapping[str, Any], offset: int, end: int, tag: str, listed: int | None) -> int:
     """The place in the object at which the body of an answer begins, not behind `offset`.
 
     Raises a fault where it is not clear what the body is, or where it does not hold what was asked for.
@@ -278,6 +283,8 @@ def _first(answer: Mapping[str, Any], offset: int, end: int, tag: str) -> int:
         raise Fault(Kind.TRANSIENT, f"the part of an object is said to be {answer.get('ContentRange', '')!r}", status=status)
     if whole is not None and whole < end:
         raise Fault(Kind.CHANGED, f"it has {whole:,} bytes, {end:,} were asked for", status=status)
+    if whole is not None and listed not in (None, whole):
+        raise Fault(Kind.CHANGED, f"it has {whole:,} bytes, and was listed with {listed:,}", status=status)
     if start > offset or (stop is not None and stop < end):
         raise Fault(Kind.TRANSIENT, f"bytes {start:,} to {stop:,} came, {offset:,} to {end:,} were asked for", status=status)
     return start
